@@ -42,7 +42,7 @@ def backward_of(segment: Fusion) -> Backward | None:
     stored = tuple(tv for tv in segment.outputs if tv not in after)
     outputs = tuple(dict.fromkeys((*stored, *(e.tensor_inputs[0] for e in columns))))
     exprs = tuple(e for e in segment.exprs if after.isdisjoint(e.outputs))
-    rows = Fusion(inputs=segment.inputs, exprs=exprs, outputs=outputs)
+    rows = Fusion(inputs=segment.inputs, exprs=exprs, outputs=outputs, keeps_float=segment.keeps_float)
     return Backward(rows=rows, columns=columns, stored=frozenset(stored))
 
 
@@ -126,4 +126,8 @@ def totals(segment: Fusion, cut: Backward, parts: int) -> tuple[Fusion, dict[Exp
             again.insert(0, expr)
             missing |= {v for v in expr.inputs if v not in segment.inputs}
     tensors = tuple(tv for tv in outputs if isinstance(tv, TensorView))
-    return Fusion(inputs=(*segment.inputs, *partials.values()), exprs=(*again, *exprs), outputs=tensors), partials
+    rest = Fusion(
+        inputs=(*segment.inputs, *partials.values()), exprs=(*again, *exprs), outputs=tensors,
+        keeps_float=segment.keeps_float,
+    )
+    return rest, partials

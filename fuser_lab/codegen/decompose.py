@@ -160,6 +160,7 @@ def with_sums_of_rows(fusion: Fusion) -> Fusion:
     outputs = tuple(new_values.get(tv, tv) for tv in fusion.outputs)
     return Fusion(
         inputs=fusion.inputs, exprs=tuple(exprs), outputs=tuple(tv for tv in outputs if isinstance(tv, TensorView)),
+        keeps_float=fusion.keeps_float,
     )
 
 
@@ -218,7 +219,10 @@ def with_transposed_reads(segment: Fusion) -> tuple[Fusion, dict[TensorView, Ten
     if not twins:
         return segment, {}
     return (
-        Fusion(inputs=(*segment.inputs, *twins), exprs=_needed_exprs(exprs, segment.outputs), outputs=segment.outputs),
+        Fusion(
+            inputs=(*segment.inputs, *twins), exprs=_needed_exprs(exprs, segment.outputs), outputs=segment.outputs,
+            keeps_float=segment.keeps_float,
+        ),
         twins,
     )
 

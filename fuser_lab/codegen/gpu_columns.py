@@ -24,7 +24,7 @@ from fuser_lab.codegen.gpu_common import (
     words_of,
 )
 from fuser_lab.codegen.gpu_facts import gpu_facts
-from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Phase, Role
+from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Phase, Role, VectorStore
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_writing import (
     ZERO,
@@ -78,6 +78,7 @@ class ColumnPlan:
     general: bool  # whether one kernel is for many depths
     fetched: Mapping[TensorView, int]  # inputs that are loaded in groups, with the width of accesses
     lines: Mapping[TensorView, int]  # inputs that are loaded in lines of windows, with the width of accesses
+    written: Mapping[TensorView, int]  # results that are stored in lines of windows, with the width of accesses
     shared: tuple[TensorView, ...]  # values of a thread's columns that its rows share, and that stay in registers
 
 
@@ -117,6 +118,7 @@ def column_plan(nest: NestPlan) -> ColumnPlan:
         general=space.reduces_outermost and not schedule.specialized,
         fetched={tv: size for tv in needed if (size := facts.width_of_group(tv, fast, width))},
         lines={tv: size for tv in needed if by_line and (size := facts.width_of_window(tv, width)) > 1},
+        written={tv: size for tv in facts.nest.full if by_line and (size := facts.width_of_window(tv, width)) > 1},
         shared=tuple(shared),
     )
 
@@ -263,7 +265,8 @@ def _some_rows(
     """Write a few rows of a thread, loads first."""
     nest, values, space = code.nest, code.values, plan.results.nest.facts.space
     width, given_before = plan.results.nest.schedule.vector, dict(code.values.given)
-    side = space.window if plan.lines else 1
+    side = space.window if plan.lines or plan.written else 1
+    made = {tv: words_of(values, tv, rows.count * width, "line") for tv in plan.written}
 
     for step, tensors in ((1, plan.fetched), (side, plan.lines)):
         if tensors:
@@ -274,32 +277,44 @@ def _some_rows(
                 for tensor, size in tensors.items():
                     fetch(code, tensor, first, size, words[tensor], u * width, step * width)
 
-    def visit(stack: ExitStack) -> tuple[Places, Term]:
-        """Open loops over the elements; return the position in the nest and the number of the thread's column."""
+    def visit(stack: ExitStack) -> tuple[Places, Term, Term]:
+        """Open loops over the elements; return the position in the nest, the thread's column, and a slot in lines."""
         line = open_rounds(values, stack, "u", rows.count // side) * side
         w = open_rounds(values, stack, "w", side)
         q = bound(values, stack, "q", rows.row(line + w), space.depth, rows.reach)
         v = stack.enter_context(each_neighbour(values, width))
         here = {**code.flat(nest.reduced, q), **neighbours(code, nest.kept, width, g, v)}
+        slot = line * width + v * side + w
         for tensor in plan.fetched:
             know_word(code, tensor, words[tensor], here, (line + w) * width + v)
         for tensor in plan.lines:
-            know_word(code, tensor, words[tensor], here, line * width + v * side + w)
+            know_word(code, tensor, words[tensor], here, slot)
         for tensor, buffer in shared.items():
             know_word(code, tensor, buffer, here, v)
-        return here, v
+        return here, v, slot
 
     if plan.results.online:
         _add_exponentials(code, sums, width, visit)
     else:
         with ExitStack() as stack:
-            here, v = visit(stack)
-            write_point(code, here, cells(sums, v), nest.full, {}, ZERO)
+            here, v, slot = visit(stack)
+            write_point(code, here, cells(sums, v), [tv for tv in nest.full if tv not in made], made, slot)
+    if made:
+        with ExitStack() as stack:
+            u = open_rounds(values, stack, "u", rows.count // side) * side
+            q = bound(values, stack, "q", rows.row(u), space.depth, rows.reach)
+            first = {**code.flat(nest.reduced, q), **neighbours(code, nest.kept, width, g, ZERO)}
+            for tensor, buffer in made.items():
+                values.emit(VectorStore(
+                    buffer=code.buffers[tensor.name], position=code.position(tensor, first), words=buffer,
+                    slot=values.simplify(u * width), count=side * width, width=plan.written[tensor],
+                    origin=code.fusion.producers[tensor].name,
+                ))
     values.given = given_before
 
 
 def _add_exponentials(
-    code: PhaseCode, sums: Mapping[Expr, Buffer], width: int, visit: Callable[[ExitStack], tuple[Places, Term]],
+    code: PhaseCode, sums: Mapping[Expr, Buffer], width: int, visit: Callable[[ExitStack], tuple[Places, Term, Term]],
 ) -> None:
     """Write the maxima of a few rows, then add their exponentials to sums relative to these maxima."""
     values, expr = code.values, next(iter(sums))
@@ -313,7 +328,7 @@ def _add_exponentials(
         largest, total = cells(sums, v)
         values.put(seen, v, largest.total, expr.name)
     with ExitStack() as stack:
-        here, v = visit(stack)
+        here, v, _ = visit(stack)
         largest, total = cells(sums, v)
         update(values, largest, code.element(expr.tensor_inputs[0], here))
     with each_round(values, "v", width) as v:
@@ -324,7 +339,7 @@ def _add_exponentials(
     with ExitStack() as stack:
         # The maximum changes in the next rows, so values computed from it stay in this scope.
         stack.enter_context(values.inlined({}, pinned=True))
-        here, v = visit(stack)
+        here, v, _ = visit(stack)
         largest, total = cells(sums, v)
         code.know(expr.out, here, Load(origin.dtype, origin, v))
         update(values, total, code.element(total.expr.tensor_inputs[0], here))

@@ -5,6 +5,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Barrier,
@@ -31,7 +33,7 @@ from fuser_lab.codegen.values import Values
 from fuser_lab.cost.device import WARP
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Fusion, TensorView, Val
-from fuser_lab.ir.term import COMPARISONS, Apply, Term, Var
+from fuser_lab.ir.term import COMPARISONS, Apply, Const, Term, Var
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.state import Evict, LoopSchedule, Style
 
@@ -206,7 +208,8 @@ def with_hints(phase: Phase, facts: NestFacts, schedule: LoopSchedule) -> Phase:
         # computes elements of both halves of a row has a load in each.
         loads = [buffer for buffer in loads if loads.count(buffer) <= facts.space.halves]
     body = with_eviction(phase.body, schedule.evict, frozenset(loads))
-    return replace(phase, body=with_quotients(body, facts.fusion) if facts.nest.reductions else body)
+    has_quotients = facts.nest.reductions or facts.fusion.keeps_float
+    return replace(phase, body=with_quotients(body, facts.fusion) if has_quotients else body)
 
 
 def with_eviction(statements: tuple[Statement, ...], evict: Evict, among: frozenset[Buffer]) -> tuple[Statement, ...]:
@@ -220,10 +223,10 @@ def with_eviction(statements: tuple[Statement, ...], evict: Evict, among: frozen
 
 # Functions that can turn a difference in the last place into a large one.
 _STEPS = COMPARISONS | {"floor", "ceil", "trunc", "round", "fmod", "remainder", "mod"}
-# Functions that return one of their operands.
+# Functions that return one of their operands, or a sum with it, which the last place may take to another integer.
 _CARRIES = frozenset({
-    "abs", "broadcast", "cast", "cat", "clamp", "expand", "fmax", "fmin", "maximum", "minimum", "neg", "pad", "permute",
-    "relu", "reshape", "segment_set", "set", "slice", "squeeze", "stride_order", "where",
+    "abs", "add", "broadcast", "cast", "cat", "clamp", "expand", "fmax", "fmin", "maximum", "minimum", "neg", "pad",
+    "permute", "relu", "reshape", "segment_set", "set", "slice", "squeeze", "stride_order", "sub", "where",
 })  # fmt: skip
 
 
@@ -233,21 +236,34 @@ def with_quotients(
     """Return statements in which float32 values of a loop are divided by a value from outside it without a branch.
 
     ``x / total`` -> ``quotient(x, total)``: within 2 units in the last place, and the reciprocal is computed once. A
-    result that a thread keeps for each of its columns also counts as from outside. Quotients that are rounded to
-    integers or 8-bit floats, or compared, stay exact.
+    result that a thread keeps for each of its columns also counts as from outside. If values keep the precision of
+    float32 between ops, all divisions are such, so that a thread computes other elements while it waits for a
+    reciprocal, and ``x / 3`` -> ``x * (1 / 3)``, as in PyTorch's own kernels. Quotients that are rounded to integers or
+    8-bit floats, or compared, stay exact.
     """
     result: list[Statement] = []
     for statement in statements:
         match statement:
             case Loop(body=body):
                 result.append(replace(statement, body=with_quotients(body, fusion, _set_in(body))))
+            case Let(value=Apply(DataType.Float, "div", (a, Const(_, by)))) if (
+                fusion.keeps_float and _is_normal(by) and not _is_compared(statement.origin, fusion)
+            ):
+                result.append(replace(statement, value=a * Const(DataType.Float, 1 / by)))
             case Let(value=Apply(DataType.Float, "div", (a, Var(_, name) as b))) if (
-                inside is not None and name not in inside and not _is_compared(statement.origin, fusion)
+                (fusion.keeps_float or (inside is not None and name not in inside))
+                and not _is_compared(statement.origin, fusion)
             ):
                 result.append(replace(statement, value=Apply(DataType.Float, "quotient", (a, b))))
             case _:
                 result.append(map_blocks(statement, partial(with_quotients, fusion=fusion, inside=inside)))
     return tuple(result)
+
+
+def _is_normal(number: complex) -> bool:
+    """Whether a number and its reciprocal are normal numbers of float32."""
+    smallest = float(np.finfo(np.float32).smallest_normal)
+    return smallest <= abs(number) <= 1 / smallest
 
 
 def _set_in(body: tuple[Statement, ...]) -> frozenset[str]:

@@ -179,12 +179,13 @@ class GpuFacts(NestFacts):
         return next((n for n in counts if any(is_full(tensor, n) for tensor in self.nest.index)), 0)
 
     def width_of_window(self, tensor: TensorView, count: int) -> int:
-        """Return how many elements an access reads of a line of ``count`` adjacent windows of an input.
+        """Return how many elements an access has of a line of ``count`` adjacent windows of an input or a result.
 
         0 unless the elements of a window are adjacent in memory and followed by those of the next window.
         """
         kept_axes, reduced = self.nest.kept, self.nest.reduced
-        if tensor in self.fusion.producers or tensor not in self.nest.index or not kept_axes or not reduced:
+        is_made = tensor in self.fusion.producers and tensor not in self.nest.full
+        if is_made or tensor not in self.nest.index or not kept_axes or not reduced:
             return 0
         side = reduced[-1]
         places, ranges = self.trial_places(kept_axes[-1], count)

@@ -311,6 +311,9 @@ def _atom_range(atom: Term, ranges: Ranges) -> Range:
             # The larger of a number and its negative is its absolute value.
             least = max(least, 0) if left == right.scaled(-1) else least
             return max(low, other_low, least), min(max(high, other_high), most)
+        case Apply(DataType.Index, "select", (_, x, y)):
+            (low, high), (other_low, other_high) = (range_of(linear(side, ranges), ranges) for side in (x, y))
+            return max(min(low, other_low), least), min(max(high, other_high), most)
         case _:
             return least, most
 

@@ -196,7 +196,7 @@ def _plan_of(
         )
         for tv, layout in layouts.items()
     }
-    segment = Fusion(inputs=fusion.inputs, exprs=fusion.exprs, outputs=computed)
+    segment = Fusion(inputs=fusion.inputs, exprs=fusion.exprs, outputs=computed, keeps_float=fusion.keeps_float)
     planner = _Planner(request, chooser, counts=counts)
     part = planner.with_transposed_reads(_Part(fusion=segment, buffers=buffers, layouts=layouts), scheduler)
     nests = planner.form(part, scheduler)
@@ -481,5 +481,5 @@ def _part(fusion: Fusion, inputs: tuple[Val, ...], outputs: tuple[TensorView, ..
         if not needed.isdisjoint(expr.outputs) and set(expr.outputs).isdisjoint(inputs):
             exprs.append(expr)
             needed.update(expr.inputs)
-    return Fusion(inputs=inputs, exprs=tuple(reversed(exprs)), outputs=outputs)
+    return Fusion(inputs=inputs, exprs=tuple(reversed(exprs)), outputs=outputs, keeps_float=fusion.keeps_float)
 

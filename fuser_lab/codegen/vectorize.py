@@ -569,7 +569,8 @@ def best_width(trial: Callable[[int], Block], name: str, bytes_per_cycle: float)
     ``trial(size)`` returns the statements for one element, with the variable ``name`` as its position in a chunk of
     ``size``. Accesses are weighted by the bytes of their buffer, because a small buffer is in the cache. The number is
     reduced if a multiprocessor would spend more cycles on the lines of its cache than memory, which moves
-    ``bytes_per_cycle``, spends on the large buffers. That is so only where several accesses load adjacent elements.
+    ``bytes_per_cycle``, spends on the large buffers. That is so where several accesses load adjacent elements, or
+    elements a few apart, as of a small matrix whose rows are the elements of the result.
     """
     single = list(accesses(trial(1), name))
     largest = max((_bytes(a.buffer) for a in single), default=0)
@@ -585,23 +586,41 @@ def best_width(trial: Callable[[int], Block], name: str, bytes_per_cycle: float)
     moving = sum(a.buffer.dtype.itemsize for a in large if a.step != 0) / bytes_per_cycle
 
     def cycles(size: int) -> float:
-        lines = sum(_lines(access, size) for access in accesses(trial(size), name) if access.step == 1)
+        lines = sum(_lines(access, step, size) for access, step in _distances(trial(size), name, size))
         return max(moving, lines / _LINES / size, _STARTING / (WARP * size))
 
     return min((1 << n for n in reversed(range(best.bit_length()))), key=cycles)
 
 
-def _lines(access: Access, size: int) -> float:
+def _distances(statements: Block, name: str, size: int) -> Iterator[tuple[Access, int]]:
+    """Yield accesses whose elements have constant distances, and the distances, without accesses by windows."""
+    windows, loops = _windows(statements, name, size)
+    for buffer, position, load in tensor_accesses(statements):
+        if _loads(position) or (load is not None and window_of(load, 0, windows, loops)):
+            continue
+        access = access_of(buffer, position, name)
+        zeros = dict.fromkeys(variables(position), index(0))
+        first, second = (linear(resolve(position, {**zeros, name: index(n)}), {}).constant for n in range(2))
+        if second != first:
+            yield access, abs(second - first)
+
+
+def _lines(access: Access, step: int, size: int) -> float:
     """Return the cache lines that a warp looks up for ``size`` adjacent elements of each thread, per thread."""
-    lines = min(max(size * access.buffer.dtype.itemsize * WARP / LINE_BYTES, 1.0), WARP)
+    lines = min(max(size * step * access.buffer.dtype.itemsize * WARP / LINE_BYTES, 1.0), WARP)
     return size // max(access.width(size), 1) * lines / WARP
+
+
+def _windows(statements: Block, name: str, size: int) -> tuple[dict[Key, tuple[Window, ...]], Loops]:
+    """Return the windows that the statements for ``size`` adjacent elements read."""
+    lets = frozenset(s.name for s in walk(statements) if isinstance(s, Let))
+    loops = Loops(name=name, inside=lets, definitions={}, data=made_of_data(statements))
+    return windows_of(statements, size, loops), loops
 
 
 def _cost(statements: Block, name: str, size: int) -> float:
     """Return the memory accesses for each element, weighted by the bytes of their buffers."""
-    lets = frozenset(s.name for s in walk(statements) if isinstance(s, Let))
-    loops = Loops(name=name, inside=lets, definitions={}, data=made_of_data(statements))
-    windows = windows_of(statements, size, loops)
+    windows, loops = _windows(statements, name, size)
     cost = float(sum(_bytes(window.buffer) * window.accesses for group in windows.values() for window in group))
     for buffer, position, load in tensor_accesses(statements):
         if load is not None and any(window_of(load, value, windows, loops) for value in range(size)):

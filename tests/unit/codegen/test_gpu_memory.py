@@ -12,7 +12,7 @@ from backend.fusions import D, S, build, close, numbers
 
 import fuser_lab as fl
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
-from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Load, Loop, Role, VectorLoad, terms_of, walk
+from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Load, Loop, Role, VectorLoad, VectorStore, terms_of, walk
 from fuser_lab.cost.device import H200, Device
 from fuser_lab.errors import ScheduleError
 from fuser_lab.interpreter import evaluate
@@ -368,6 +368,16 @@ def test_lines_of_windows_are_read_with_whole_accesses(dtype: D, side: int, neig
     scalar = [t for p in kernel.phases for s in walk(p.body) for root in terms_of(s) for t in root.walk()
               if isinstance(t, Load) and t.buffer.role is Role.INPUT]
     assert not scalar
+
+
+def test_lines_of_windows_are_written_with_whole_accesses() -> None:
+    def record(fd: Any, x: Any) -> Any:
+        y = fd.ops.mul(x, 2.0)
+        return fd.ops.sum(y, [1]), y
+
+    kernel = run(build(record, [(8192, 3)], D.Float), S.REDUCTION, [numbers((8192, 3), D.Float)], ONE_SM)
+    written = [s for phase in kernel.phases for s in walk(phase.body) if isinstance(s, VectorStore)]
+    assert {(s.buffer.name, s.count, s.width) for s in written} == {("T2", 4, 4), ("T1", 12, 4)}
 
 
 @pytest.mark.parametrize(("columns", "threads"), [(16, 128), (64, 128), (256, 64), (1024, 64)])

@@ -188,6 +188,19 @@ def test_quotients_that_are_rounded_far_are_exact(last: Any, exact: bool) -> Non
     assert ("quotient" not in names, "div" in names) == (exact, exact)
 
 
+@pytest.mark.parametrize(("record", "functions"), [
+    (lambda o, x, y: o.truediv(x, y), {"quotient"}), (lambda o, x, y: o.truediv(x, 3.0), {"mul"}),
+    (lambda o, x, y: o.reciprocal(x), {"quotient"}), (lambda o, x, y: o.truediv(x, 2.0**127), {"div"}),
+    (lambda o, x, y: o.round(o.add(o.truediv(x, y), 8.0)), {"div", "add", "round"}),
+], ids=["quotient", "constant", "reciprocal", "tiny reciprocal", "rounded sum"])  # fmt: skip
+def test_kernels_that_keep_floats_divide_without_branches(record: Any, functions: set[str]) -> None:
+    fusion = build(lambda fd, x, y: record(fd.ops, x, y), [(999,), (999,)], D.Float)
+    kernel = lower(replace(fusion, keeps_float=True), S.POINTWISE, "cuda", "kernel", {})
+    roots = [root for phase in kernel.phases for s in walk(phase.body) for root in terms_of(s)]
+    terms = [term for root in roots for term in root.walk()]
+    assert {t.fn for t in terms if isinstance(t, Apply) and t.dtype is D.Float} == functions
+
+
 def inputs_read(kernel: Kernel) -> list[str]:
     """The inputs of vector loads and of single loads, once per place in the source."""
     found = []
