@@ -238,7 +238,7 @@ class _Walk(Samples):
         return not touch.gathered and SECTOR_BYTES * distinct >= 2 * touch.used > 0
 
     def _count_returns(self, turns: float) -> None:
-        """Count what a block accesses in a round of a loop, and the sectors to which sparse accesses return in the next.
+        """Count what a block accesses in a round, and the sectors to which sparse accesses return in the next round.
 
         If all blocks together access more than the buffer in a round, they share its sectors, and one of them finds
         in the L2 cache what another one has just fetched.
