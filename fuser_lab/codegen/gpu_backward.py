@@ -1,9 +1,10 @@
 """Row and column reductions in one pass on a GPU, as in backward passes of norms, reading each input once.
 
 A block iterates over consecutive rows and keeps one of them in registers, like `gpu_rows`, or several short ones, each
-in a line of threads. Each thread also adds to the columns that it owns. The result of a block, whose first line adds up
-those of its lines, is one part of each column's sum, and a second phase, a separate fusion, adds up the parts. The next
-row is loaded while the threads compute the current one.
+in a line of threads. If elements of consecutive rows are adjacent, blocks that run at the same time have these rows
+instead. Each thread also adds to the columns that it owns. The result of a block, whose first line adds up those of its
+lines, is one part of each column's sum, and a second phase, a separate fusion, adds up the parts. The next row is
+loaded while the threads compute the current one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -71,8 +72,9 @@ class BackwardPlan:
     """How the blocks of a grid iterate over rows that they add to columns."""
 
     row: RowPlan
-    each: int  # consecutive rows of a block
+    each: int  # rows of a block
     height: int  # rows that a block processes at a time
+    apart: int  # rows from those that a block processes at a time to the next ones of the block
     sums: tuple[ColumnSum, ...]  # of a thread's columns
     ahead: tuple[TensorView, ...]  # inputs that all rows share and that are loaded once
     following: tuple[TensorView, ...]  # inputs of which the next row is loaded while the current one is computed
@@ -84,8 +86,12 @@ def backward_plan(nest: NestPlan) -> BackwardPlan:
     facts, schedule = row.facts, nest.schedule
     needed = dict.fromkeys(tv for number in range(facts.passes) for tv in inputs_needed(facts, number, row.saved))
     saved = [s.tensor for s in row.saved if s.written == 0 and s.tensor in row.widths]
+    each, height = rows_each(schedule, facts.space.rows), schedule.threads[1]
+    # The sectors that consecutive rows share do not stay in a cache until a block reads its next row, but blocks that
+    # read these rows at the same time share them in the L2 cache.
+    shares = not schedule.staged and 2 * height < facts.space.crossed
     return BackwardPlan(
-        row=row, each=rows_each(schedule, facts.space.rows), height=schedule.threads[1],
+        row=row, each=each, height=height, apart=height * (-(-facts.space.rows // each) if shares else 1),
         sums=tuple(_column_sums(row, facts.column_sums)),
         ahead=tuple(tv for tv in needed if schedule.constants and tv in row.widths and not facts.varies(tv)),
         following=tuple(saved if schedule.unroll > 1 else ()),
@@ -129,10 +135,11 @@ def _rows_of_blocks(plan: BackwardPlan, code: PhaseCode) -> Launch:
         (section,) = row.sections
         _begin_sums(plan, values, thread)
         row = replace(row, ahead=_load_shared_by_rows(plan, row))
-        following = _load_first(plan, row, block * each + line)
+        first = block * (each if plan.apart == plan.height else plan.height)
+        following = _load_first(plan, row, first + line)
         with ExitStack() as inner:
             i = open_loop(values, inner, "i", each // plan.height, ParallelType.serial)
-            begin = values.simplify(block * each + i * plan.height)
+            begin = values.simplify(first + i * plan.apart)
             staged = plan.row.nest.schedule.staged
             row_in_block = inner.enter_context(copied_across(row, begin, line) if staged else nullcontext(row))
             with ExitStack() as guarded:
@@ -272,7 +279,7 @@ def _load_ahead(
                     buffer=following[tensor], position=slot, words=buffer, slot=slot, count=width,
                     width=min(ACCESS_BYTES // tensor.dtype.itemsize, width),
                 ))
-    after = values.simplify(number + plan.height)
+    after = values.simplify(number + plan.apart)
     last = apply("lt", i, plan.each // plan.height - 1)
     with values.guard(last), values.guard(apply("lt", after, plan.row.facts.space.rows)):
         row_after = values.let("row_after", after)

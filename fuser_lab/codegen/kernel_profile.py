@@ -9,6 +9,7 @@ multiplied by the number of warps of the phase. `kernel_features` gives the feat
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -101,6 +102,9 @@ class Profile:
         Bytes of ``fetched`` in buffers that are read at data-dependent positions.
     near
         Bytes of ``fetched`` in buffers that fit in the cache of a multiprocessor.
+    again, between
+        Bytes of ``fetched`` in sectors that the same warp also accessed in the previous round of its outermost long
+        loop, and no other block meanwhile; bytes of the sectors that a block of the longest phase accesses in a round.
     lines
         Lines of 128 bytes that are accessed.
     shared_accesses
@@ -128,6 +132,8 @@ class Profile:
     partial: float = 0.0
     gathered: float = 0.0
     near: float = 0.0
+    again: float = 0.0
+    between: float = 0.0
     lines: float = 0.0
     shared_accesses: float = 0.0
     simple: float = 0.0
@@ -141,7 +147,7 @@ class Profile:
     moves: float = 0.0
 
 
-_LONGEST = ("rounds", "unrolled", "meetings", "scratch")
+_LONGEST = ("rounds", "unrolled", "meetings", "scratch", "between")
 _SUMMED = tuple(f.name for f in fields(Profile) if f.name not in {*_LONGEST, "read", "written"})
 
 
@@ -158,19 +164,26 @@ def kernel_profile(kernel: Kernel, main: int) -> Profile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Touch:
-    """The sectors of each sampled warp in one access, -1 for none, and the number of accesses; ``used`` are bytes."""
+    """The sectors of each sampled warp in one access, -1 for none, and the number of accesses; ``used`` are bytes.
+
+    ``turns`` are the iterations of the outermost loop around it of which one is walked.
+    """
 
     sectors: Whole
     times: float
+    turns: float
     used: float
     gathered: bool
 
 
 class _Walk(Samples):
-    """The sampled warps of a phase; arrays have axes for warps, lanes, and adjacent elements of a lane."""
+    """The sampled warps of a phase; arrays have axes for warps, lanes, and adjacent elements of a lane.
 
-    def __init__(self, phase: Phase) -> None:
-        self._phase = phase
+    ``shift`` is added to the iterations of the outermost loop of which one is walked.
+    """
+
+    def __init__(self, phase: Phase, shift: int = 0) -> None:
+        self._phase, self._shift = phase, shift
         x, y = phase.launch.threads
         self._threads = x * y
         per_block = -(-self._threads // WARP)
@@ -188,10 +201,11 @@ class _Walk(Samples):
         self._turns = 1.0  # iterations of enclosing loops that the compiler unrolls, with hoisted loads
         self._walks = 1  # of the current statement
         self._sampled = 0  # enclosing loops of which one iteration is walked
+        self._outermost = 1.0  # iterations of the outermost of these
         self._neighbours = 1  # elements of a lane in a VECTORIZE loop
         self._reaching: tuple[Any, float] = (None, 0.0)  # a mask, and the share of all warps that it leaves
         self._waits: dict[int, bool] = {}  # by the id of a statement of the phase, which is walked repeatedly
-        self._all_warps = float(phase.launch.blocks * per_block)
+        self._per_block, self._all_warps = per_block, float(phase.launch.blocks * per_block)
         self.counts: dict[str, float] = dict.fromkeys((*_SUMMED, *_LONGEST), 0.0)
         self.touched = {"fetched": 0.0, "stored": 0.0}
         self._sectors: dict[tuple[str, Buffer], list[_Touch]] = {}
@@ -199,6 +213,10 @@ class _Walk(Samples):
     def run(self) -> None:
         """Walk the phase."""
         self._block(self._phase.body)
+        touches = chain.from_iterable(self._sectors.values())
+        turns = max((touch.turns for touch in touches if touch.turns > 1 and self._is_sparse(touch)), default=1.0)
+        if turns > 1:
+            self._count_returns(turns)
         for (name, buffer), touches in self._sectors.items():
             moved = SECTOR_BYTES * sum(times * self._average(access) for times, access in _distinct(touches))
             size = buffer.size * buffer.dtype.itemsize
@@ -213,6 +231,33 @@ class _Walk(Samples):
         for name in _SUMMED:
             self.counts[name] *= self._all_warps
         self.counts["warps"] = self._all_warps
+
+    def _is_sparse(self, touch: _Touch) -> bool:
+        """Whether a warp uses at most half of the bytes of the sectors that it accesses."""
+        distinct = self._average((np.diff(touch.sectors, axis=1, prepend=-1) != 0).sum(axis=1)) * touch.times
+        return not touch.gathered and SECTOR_BYTES * distinct >= 2 * touch.used > 0
+
+    def _count_returns(self, turns: float) -> None:
+        """Count what a block accesses in a round, and the sectors to which sparse accesses return in the next round.
+
+        If all blocks together access more than the buffer in a round, they share its sectors, and one of them finds
+        in the L2 cache what another one has just fetched.
+        """
+        following = _Walk(self._phase, shift=1)
+        following._block(self._phase.body)
+        blocks = self._phase.launch.blocks
+        for (name, buffer), touches in self._sectors.items():
+            size, later = buffer.size * buffer.dtype.itemsize, following._sectors.get((name, buffer), [])
+            inside = [touch for touch in touches if touch.turns == turns]
+            moved = SECTOR_BYTES * sum(times * self._average(access) for times, access in _distinct(inside))
+            a_round = moved * self._per_block / turns
+            self._count("between", min(a_round, size))
+            if name != "fetched" or a_round * blocks > size or len(later) != len(touches):
+                continue
+            for touch, next_touch in zip(touches, later, strict=True):
+                if touch.turns == turns and self._is_sparse(touch):
+                    count = self._average(_common_counts(touch.sectors, next_touch.sectors))
+                    self._count("again", SECTOR_BYTES * touch.times * count)
 
     @property
     def _inside(self) -> float:
@@ -295,6 +340,7 @@ class _Walk(Samples):
 
     def _loop(self, loop: Loop) -> None:
         outside = dict(self._env), self._mask, self._times, self._neighbours, self._turns, self._walks, self._sampled
+        outermost = self._outermost
         start, stop = self._value(loop.start), self._value(loop.stop)
         place = self._places.get(loop.parallel)
         if place is not None:
@@ -304,6 +350,7 @@ class _Walk(Samples):
             turns = np.ones((1, 1, 1), np.int64) if stop is None else np.maximum(stop - first, 0)
             self._serial(loop, first, turns)
         self._env, self._mask, self._times, self._neighbours, self._turns, self._walks, self._sampled = outside
+        self._outermost = outermost
 
     def _serial(self, loop: Loop, first: Whole, turns: Whole) -> None:
         most, together = int(turns.max()), self._turns * max(float(turns.max()), 1.0)
@@ -322,15 +369,19 @@ class _Walk(Samples):
         else:
             self._mask = self._mask & (turns > 0)
             often = np.where(self._mask, turns, 0).max(axis=(1, 2), initial=0)
-            self._times *= float(often[often > 0].mean()) if often.any() else 0.0
+            mean = float(often[often > 0].mean()) if often.any() else 0.0
+            self._times *= mean
+            if not self._sampled:
+                self._outermost = mean
             self._round(loop, first + self._chosen_rounds(turns), self._times)
 
     def _chosen_rounds(self, turns: Whole) -> Whole:
         """Return an iteration of a loop for each warp, evenly spread and independent of enclosing loops."""
         step = _STEPS[min(self._sampled, len(_STEPS) - 1)]
+        shift = 0 if self._sampled else self._shift
         self._sampled += 1
         parts = (np.arange(len(self._weights)) * step + 0.5) % 1
-        return np.asarray((turns * parts.reshape(-1, 1, 1)).astype(np.int64))
+        return np.asarray(((turns * parts.reshape(-1, 1, 1)).astype(np.int64) + shift) % np.maximum(turns, 1))
 
     def _round(self, loop: Loop, place: Whole, times: float) -> None:
         self._env[loop.var] = Value(place, times)
@@ -396,7 +447,10 @@ class _Walk(Samples):
         for piece in range(0, nbytes, width * size):
             self._count("lines", self._average(_lines(starts + piece, min(width * size, LINE_BYTES), mask)) * times)
         used = self._average(mask.sum(axis=(1, 2))) * nbytes * times
-        touch = _Touch(sectors=sectors, times=times, used=used, gathered=place.gathered or place.numbers is None)
+        touch = _Touch(
+            sectors=sectors, times=times, turns=self._outermost, used=used,
+            gathered=place.gathered or place.numbers is None,
+        )
         self._sectors.setdefault(("stored" if stored else "fetched", buffer), []).append(touch)
         return place
 
@@ -426,6 +480,12 @@ def _distinct(touches: list[_Touch]) -> Iterator[tuple[float, Whole]]:
         together = np.concatenate([touch.sectors for touch in touches if touch.times == times], axis=1)
         together.sort(axis=1)
         yield times, (np.diff(together, axis=1, prepend=-1) != 0).sum(axis=1)
+
+
+def _common_counts(first: Whole, second: Whole) -> Whole:
+    """Return the number of sectors that each sampled warp accesses in both of two accesses."""
+    counts = [len(np.setdiff1d(np.intersect1d(a, b), [-1])) for a, b in zip(first, second, strict=True)]
+    return np.array(counts, np.int64)
 
 
 def _stores(statements: tuple[Statement, ...]) -> bool:

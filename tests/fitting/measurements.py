@@ -16,6 +16,7 @@ from fuser_lab.files.reading import UnreadableError, content_of, decode
 
 _FEATURES: Final = {field.name: field.type for field in fields(KernelFeatures)}
 _COLUMNS: Final = ("fusion", "scheduler", "params", "median", "low", "high", "samples", "note", *_FEATURES)
+_LATER: Final = ("again", "between")  # columns that files before 2026-11-30 do not have
 _MARK: Final = "# "
 
 
@@ -83,7 +84,7 @@ def read(text: str) -> Measurements:
     facts = dict(line.removeprefix(_MARK).rstrip("\n").split(": ", 1) for line in head if ": " in line)
     table = csv.DictReader(line for line in lines if not line.startswith(_MARK))
     try:
-        is_table = tuple(table.fieldnames or ()) == _COLUMNS
+        is_table = tuple(table.fieldnames or ()) in {_COLUMNS, _COLUMNS[: -len(_LATER)]}
         rows = tuple(map(_row, table)) if is_table else ()
     except (KeyError, OverflowError, TypeError, ValueError, csv.Error) as error:
         msg = f"fit: a line of FILE cannot be read: {error}."
@@ -117,7 +118,7 @@ def save(measurements: Measurements, path: Path) -> None:
 
 
 def _row(line: Mapping[str, str]) -> Measurement:
-    values: dict[str, Any] = {name: _feature(kind, line[name]) for name, kind in _FEATURES.items()}
+    values: dict[str, Any] = {name: _feature(kind, line[name]) for name, kind in _FEATURES.items() if name in line}
     return Measurement(
         fusion=line["fusion"], scheduler=line["scheduler"], params=line["params"],
         median=_time(line["median"]), low=_time(line["low"]), high=_time(line["high"]), samples=int(line["samples"]),

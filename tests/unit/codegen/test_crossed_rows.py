@@ -1,5 +1,6 @@
 """GPU kernels of rows with tensors in which elements of several rows are adjacent, in lock step."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,9 +9,13 @@ from backend.fusions import D, S, build, numbers
 from backend.reductions import backward
 from unit.codegen.test_gpu_reductions import check
 
+from fuser_lab.codegen import gpu_backward
 from fuser_lab.codegen.kernel_ir import Buffer, Kernel, Load, Role, every_term, walk
-from fuser_lab.cost.device import SECTOR_BYTES
+from fuser_lab.codegen.kernel_profile import kernel_features
+from fuser_lab.cost.device import H200, SECTOR_BYTES
+from fuser_lab.cost.kernel_time import kernel_model
 from fuser_lab.dtypes import DataType
+from tests.kernels import lower
 
 
 def added(fd: Any, x: Any, y: Any) -> Any:
@@ -83,3 +88,31 @@ def test_results_of_rows_with_column_sums_are_written_in_whole_sectors() -> None
     inputs = [numbers(s, D.Float) for s in ((45, 256), (45, 256), (1, 256), (45, 1))]
     kernel = check(build(record, [x.shape for x in inputs], D.Float), S.INNER_OUTER_PERSISTENT, inputs)
     assert kernel.nests[0].schedule.staged
+
+
+def test_blocks_share_sectors_of_rows_that_are_too_long_to_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = (83, 1000)
+    inputs = [numbers(s, D.Float) for s in (shape, shape, (1, shape[1]), (shape[0], 1))]
+    inputs[1] = np.asfortranarray(inputs[1])
+    one = replace(H200, name="one", sms=1)
+    kernel = check(
+        build(backward, [x.shape for x in inputs], D.Float), S.INNER_OUTER_PERSISTENT, inputs, device=one,
+    )
+    nest, blocks = kernel.nests[0], kernel.phases[0].launch.blocks
+    assert not nest.schedule.staged
+    assert blocks < shape[0], "each block has several rows"
+
+    shapes = [(1 << 14, 1000), (1 << 14, 1000), (1, 1000), (1 << 14, 1)]
+    fusion, strides = build(backward, shapes, D.Float), {"T1": (1, 1 << 14)}
+    together = kernel_features(fusion, lower(fusion, S.INNER_OUTER_PERSISTENT, "cuda", "kernel", strides))
+    plan = gpu_backward.BackwardPlan
+    monkeypatch.setattr(gpu_backward, "BackwardPlan", lambda **given: replace(plan(**given), apart=given["height"]))
+    alone = kernel_features(fusion, lower(fusion, S.INNER_OUTER_PERSISTENT, "cuda", "kernel", strides))
+    sectors = 32 << 14
+    assert together.again == 0
+    assert 0.7 * 1000 * sectors < alone.again <= 1000 * sectors, "a block returns to most sectors in its next round"
+    assert 1000 * 32 < alone.between < 1.5 * 1000 * 32
+    model = kernel_model(H200)
+    in_cache = replace(alone, between=alone.between / 1000)
+    assert model.seconds(in_cache) == pytest.approx(model.seconds(together), rel=0.05)
+    assert model.seconds(alone) > 2 * model.seconds(in_cache)

@@ -53,12 +53,12 @@ SHARED_OF_A_BLOCK = 227 << 10
 
 
 def run(
-    fusion: Fusion, scheduler: S, inputs: list[np.ndarray], alignment: dict[str, int] | None = None,
+    fusion: Fusion, scheduler: S, inputs: list[np.ndarray], alignment: dict[str, int] | None = None, **options: Any,
 ) -> tuple[Kernel, list[np.ndarray]]:
     strides = {
         tv.name: tuple(s // x.itemsize for s in x.strides) for tv, x in zip(fusion.tensor_inputs, inputs, strict=True)
     }
-    kernel = lower(fusion, scheduler, "cuda", "kernel", strides, alignment)
+    kernel = lower(fusion, scheduler, "cuda", "kernel", strides, alignment, **options)
     memory: dict[str, Any] = {}
     for tv, x in zip(fusion.tensor_inputs, inputs, strict=True):
         layout = layout_of(tv, strides[tv.name])
@@ -77,9 +77,11 @@ def run(
     ]
 
 
-def check(fusion: Fusion, scheduler: S, inputs: list[np.ndarray], alignment: dict[str, int] | None = None) -> Kernel:
+def check(
+    fusion: Fusion, scheduler: S, inputs: list[np.ndarray], alignment: dict[str, int] | None = None, **options: Any,
+) -> Kernel:
     """Compare with the reference in float64."""
-    kernel, got = run(fusion, scheduler, inputs, alignment)
+    kernel, got = run(fusion, scheduler, inputs, alignment, **options)
     for tv, a, b in zip(fusion.outputs, got, evaluate(fusion, inputs, exact=False), strict=True):
         close(a, np.asarray(b).astype(tv.dtype.numpy), tv.dtype)
     return kernel
