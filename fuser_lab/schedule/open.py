@@ -92,9 +92,9 @@ def open_versions(
     chooses tiles where they are faster.
     """
     by_type = {scheduler.type: scheduler for scheduler in schedulers}
-    has_kernels = ReasonCode.EVALUATED_ONLY in lifted
+    opened = ReasonCode.EVALUATED_ONLY in lifted
     return (
-        *(replace(each, has_kernels=True) if isinstance(each, ExprEval) and has_kernels else each for each in schedulers),
+        *(replace(each, has_kernels=True) if isinstance(each, ExprEval) and opened else each for each in schedulers),
         *(OpenScheduler(by_type[kind], _lifted_of(kind, lifted), lowering) for kind in _ORDER),
     )
 
