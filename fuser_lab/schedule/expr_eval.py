@@ -14,11 +14,12 @@ from fuser_lab.schedule.facts import CandidateFacts
 class ExprEval:
     """Accepts views of inputs, inputs, and single matrix products, attentions, scans, sorts, scatters and gathers.
 
-    Without ``scans``, a single scan is left to Greedy, whose kernels have nothing that a scan alone does not need.
+    With ``has_kernels``, a single scan is left to Greedy and a single gather to PointWise, whose kernels have nothing
+    that the op alone does not need.
     """
 
     type: SchedulerType = SchedulerType.EXPR_EVAL
-    scans: bool = True
+    has_kernels: bool = False
 
     @follows("scheduler/expr_eval_sched", "canScheduleCompileTime", 47, 99, ReasonCode.NOT_VIEWS)
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
@@ -28,7 +29,8 @@ class ExprEval:
         """
         exprs = facts.candidate.exprs
         alone = facts.reserved or facts.matmul or facts.inexact_gather or facts.gather
-        if len(exprs) == 1 and alone is not None and (self.scans or exprs[0].kind is not OpKind.SCAN):
+        in_kernel = self.has_kernels and bool(exprs) and (exprs[0].kind is OpKind.SCAN or facts.gather is not None)
+        if len(exprs) == 1 and alone is not None and not in_kernel:
             return accept(self.type, reason(ReasonCode.LIBRARY_CALL, tensor=exprs[0].name, op=exprs[0].op.name))
         computing = facts.not_view
         if computing is None:

@@ -86,15 +86,15 @@ def open_versions(
 ) -> tuple[Scheduler, ...]:
     """Return nvFuser's schedulers, followed by open versions of those with kernels, without the rules ``lifted``.
 
-    A candidate that nvFuser accepts is accepted by the same scheduler as before, but for a scan alone, of which only
-    nvFuser has no kernel. Among the open schedulers, those that keep rows are asked before the one that keeps nothing.
-    There is no open Transpose, because an open PointWise accepts the same candidates and the lowering chooses tiles
-    where they are faster.
+    A candidate that nvFuser accepts is accepted by the same scheduler as before, but for a scan or a gather alone, of
+    which only nvFuser has no kernel. Among the open schedulers, those that keep rows are asked before the one that
+    keeps nothing. There is no open Transpose, because an open PointWise accepts the same candidates and the lowering
+    chooses tiles where they are faster.
     """
     by_type = {scheduler.type: scheduler for scheduler in schedulers}
-    has_scans = ReasonCode.EVALUATED_ONLY in lifted
+    opened = ReasonCode.EVALUATED_ONLY in lifted
     return (
-        *(replace(each, scans=False) if isinstance(each, ExprEval) and has_scans else each for each in schedulers),
+        *(replace(each, has_kernels=True) if isinstance(each, ExprEval) and opened else each for each in schedulers),
         *(OpenScheduler(by_type[kind], _lifted_of(kind, lifted), lowering) for kind in _ORDER),
     )
 

@@ -390,10 +390,10 @@ class _Search:
                 return
 
     def recompute(self) -> None:
-        """Recompute boundaries of the fastest plan, and of the fastest within nvFuser's rules."""
+        """Recompute boundaries of the fastest plan, and of the fastest within nvFuser's rules, if there is one."""
         within = [plan for plan in self.known if not _goes_beyond(plan.segmented)]
         schedulers = self._beside() if self.is_limited else self.rationed
-        for start in (self.best, min(within, key=lambda plan: plan.seconds)):
+        for start in (self.best, *sorted(within, key=lambda plan: plan.seconds)[:1]):
             if (key := _key(start)) not in self.recomputed:
                 self.recomputed.add(key)
                 self._recompute(start, schedulers)

@@ -57,6 +57,21 @@ def test_reads_at_positions_and_scans_that_have_kernels_are_in_regions(function)
     assert not [row for row in found.left_to_torch if not row.is_free]
 
 
+@pytest.mark.parametrize("function", [
+    lambda x, i, v: torch.gather(v[:, 0], 0, i),
+    lambda x, i, v: torch.gather(v, 1, i[:3, None] % 4),  # fewer rows than the operand has
+    lambda x, i, v: torch.take_along_dim(v, i[:, None] % 4, 1),
+    lambda x, i, v: F.embedding(i, v),
+    lambda x, i, v: v[i],
+    lambda x, i, v: v.cumsum(1),
+])
+def test_a_read_at_positions_or_a_scan_alone_is_a_region_of_the_fastest_plan(function):
+    found = fl.from_torch(function, X, PLACES, VALUES, strategy="fastest")
+    assert found.shares.fused == 1
+    assert not [row for row in found.left_to_torch if not row.is_free]
+    torch.testing.assert_close(found.run(X, PLACES, VALUES), function(X, PLACES, VALUES))
+
+
 def test_the_rule_holds_at_all_sizes_of_a_graph():
     torch._dynamo.reset()
     compiled = torch.compile(lambda x: (x * 2).sort(0).values + x, backend="fuser_lab", dynamic=True)

@@ -125,6 +125,23 @@ def softmax_of_columns(fd, ops):
     fd.add_output(ops.div(e, ops.sum(e, dims=[0], keepdim=True)))
 
 
+@pytest.mark.parametrize(("strategy", "options"), [
+    ("bottom_up", None), ("fastest", fl.SegmenterOptions(search_calls=0)),  # a search without time
+])
+@pytest.mark.parametrize(("op", "rows"), [("gather", 9), ("gather", 5), ("take_along_axis", 9)])
+def test_a_gather_alone_is_a_kernel_where_rules_are_lifted(op, rows, strategy, options):
+    with FusionDefinition() as fd:
+        x, index = tensor(fd, 9, 16), tensor(fd, rows, 4, dtype=DataType.Int)
+        fd.add_output(getattr(fd.ops, op)(x, index, 1))
+    given = arrays(fd)
+    (closed,) = fl.segment(fd, given, strategy=strategy, schedulers=fl.SCHEDULERS).segments
+    assert closed.scheduler is SchedulerType.EXPR_EVAL
+    plan = fl.segment(fd, given, strategy=strategy, schedulers=fl.OPEN_SCHEDULERS, options=options)
+    assert [part.scheduler for part in plan.segments if part.exprs[0].op.name == op] == [SchedulerType.POINTWISE]
+    for target in TARGETS:
+        np.testing.assert_array_equal(lock_step(plan, given, target)[0], evaluate(plan.fusion, given)[0])
+
+
 @pytest.mark.parametrize("body", OPEN, ids=lambda body: body.__name__)
 def test_one_kernel_where_nvfuser_makes_several(body):
     fd = defined(body)
