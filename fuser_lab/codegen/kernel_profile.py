@@ -213,8 +213,8 @@ class _Walk(Samples):
     def run(self) -> None:
         """Walk the phase."""
         self._block(self._phase.body)
-        touches = chain.from_iterable(self._sectors.values())
-        turns = max((touch.turns for touch in touches if touch.turns > 1 and self._is_sparse(touch)), default=1.0)
+        walked = chain.from_iterable(self._sectors.values())
+        turns = max((touch.turns for touch in walked if touch.turns > 1 and self._is_sparse(touch)), default=1.0)
         if turns > 1:
             self._count_returns(turns)
         for (name, buffer), touches in self._sectors.items():
