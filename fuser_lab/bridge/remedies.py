@@ -54,7 +54,7 @@ _REMEDIES = (
     _Remedy("use_deterministic", "a kernel adds at the positions without torch.use_deterministic_algorithms(True)"),
     _Remedy(
         re.escape(NO_KERNEL),
-        "gathers, and scans by nvFuser's rules, need neighbours that share a kernel; sorts and scatters have none",
+        "by nvFuser's rules, gathers and scans need neighbours that share a kernel; sorts and scatters have none",
     ),
     _Remedy("^it could not be recorded", "its error says what a definition does not express"),
     _Remedy("^it only copies", "an operand in the layout that its reader takes needs no copy"),
