@@ -2,8 +2,8 @@
 
 A matrix product with padded columns (`padded_products`) gives its result as a slice, without a copy, wherever nothing
 relies on dense rows. As in inductor, a graph returns such a slice to the user, too: the order of its strides is eager
-mode's, the distance between its rows is not. AOTAutograd is told the strides of the results that it saves, and compiles
-the backward graph for them.
+mode's, the distance between its rows is not. AOTAutograd receives the strides of the results that it saves, and
+compiles the backward graph for them.
 """
 
 import importlib
@@ -77,7 +77,7 @@ def may_change_results(kind: str) -> bool:
 
 
 def result_strides(graph: Any) -> list[tuple[int, ...] | None]:
-    """Return the strides of a graph's results; None for those that are no tensors."""
+    """Return the strides of a graph's results; None for other values."""
     (output,) = graph.find_nodes(op="output")
     traced = (traced_tensor(value.meta.get("val")) if is_node(value) else None for value in output.args[0])
     return [None if tensor is None else tensor.strides for tensor in traced]

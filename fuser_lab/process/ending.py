@@ -1,4 +1,4 @@
-"""Computations that end early: whoever waits says until when, and a long computation asks whether it is that late."""
+"""Computations that end early: the caller sets an end, and a long computation asks whether it is reached."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ _IS_LATE: ContextVar[Callable[[], bool]] = ContextVar("_IS_LATE", default=lambda
 
 
 class EndedError(Exception):
-    """A computation was given up because nobody waits for it any longer."""
+    """A computation was given up at the end that its caller set."""
 
 
 @contextmanager

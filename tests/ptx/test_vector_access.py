@@ -97,9 +97,7 @@ def element_wise() -> list[Any]:
 def test_workloads_are_one_kernel_of_whole_vectors(load: Any) -> None:
     (segment,) = fl.segment(load.definition(), load.specs()).segments
     (phase,) = compile_phases(generate(segment.fusion, segment.scheduler, "cuda"))
-    # Data that adjacent threads read as well, as in rotary embeddings, has no hint; all accesses have 16 bytes.
-    plain = {"ld.global.v4.u32"} if load.name == "rope_fwd" else set()
-    assert set(accesses(phase.ptx)) == {"ld.global.L2::cache_hint.v4.b32", "st.global.v4.u32"} | plain
+    assert set(accesses(phase.ptx)) == {"ld.global.L2::cache_hint.v4.b32", "st.global.v4.u32"}
     assert set(re.findall(r"L2::evict_\w+", phase.ptx)) == {"L2::evict_last"}
     assert ".f64" not in phase.ptx
     assert ".local" not in phase.ptx

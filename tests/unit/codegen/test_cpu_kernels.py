@@ -167,7 +167,7 @@ def test_tiles_go_through_registers_in_the_order_of_the_shortest_runs() -> None:
 
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
-@pytest.mark.parametrize("shape", [(2, 3), (7, 40), (300, 5), (513, 2)], ids=str)
+@pytest.mark.parametrize("shape", [(9, 13), (17, 40), (300, 11), (513, 9)], ids=str)
 def test_rows_and_columns_at_once(shape: tuple[int, int], dtype: DataType) -> None:
     shapes = [shape, shape, shape[1:], (shape[0], 1)]
     fusion = build(backward, shapes, dtype)

@@ -234,10 +234,10 @@ def test_random_graphs(fusion: Fusion, target: str) -> None:
 
 
 ELSEWHERE = {
-    "expanded sum": (lambda fd, x: fd.ops.expand(fd.ops.sum(x, [0, 1, 2, 3], True), [5, 2, 1, 1]), (1, 3, 8, 1)),
-    "expanded row": (lambda fd, x: fd.ops.expand(fd.ops.max(x, [1]), [6, -1, -1]), (1, 3, 8, 2)),
+    "expanded sum": (lambda fd, x: fd.ops.expand(fd.ops.sum(x, [0, 1, 2, 3], True), [5, 2, 1, 1]), (1, 3, 11, 1)),
+    "expanded row": (lambda fd, x: fd.ops.expand(fd.ops.max(x, [1]), [6, -1, -1]), (1, 11, 8, 2)),
     "sum of sums elsewhere": (
-        lambda fd, x: fd.ops.sum(fd.ops.reshape(fd.ops.sum(x, [0], keepdim=True), [2, 2, 4]), [1]), (4, 2, 2, 4),
+        lambda fd, x: fd.ops.sum(fd.ops.reshape(fd.ops.sum(x, [0], keepdim=True), [2, 10, 4]), [1]), (11, 2, 10, 4),
     ),
 }
 
