@@ -130,8 +130,8 @@ ROWS: Final[tuple[Crossover, ...]] = (
     _row(
         "values.repeated", 1024, "values of a phase",
         "beyond these and those of the next two rows, ops that are computed again at other positions have no kernel: "
-        "an H200 writes and reads an element of Float in the time of 55 instructions, and positions may be exponentially "
-        "many", _PER_OP,
+        "an H200 writes and reads an element of Float in the time of 55 instructions, and positions may be "
+        "exponentially many", _PER_OP,
     ),
     _row(
         "values.elements", 4, "values per op of a phase",
