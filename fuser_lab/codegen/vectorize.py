@@ -601,8 +601,10 @@ def _distances(statements: Block, name: str, size: int) -> Iterator[tuple[Access
         access = access_of(buffer, position, name)
         zeros = dict.fromkeys(variables(position), index(0))
         first, second = (linear(resolve(position, {**zeros, name: index(n)}), {}).constant for n in range(2))
-        if second != first:
-            yield access, abs(second - first)
+        distance = abs(second - first)
+        # Adjacent elements whose chunks are not aligned everywhere may still have whole accesses where they are.
+        if distance > 1 or access.step == 1:
+            yield access, distance
 
 
 def _lines(access: Access, step: int, size: int) -> float:

@@ -325,17 +325,31 @@ class ScheduledClock:
     def _library_time(self, group: SegmentedGroup) -> Prediction:
         """Return the time of a segment that the array library computes, from its bytes and arithmetic.
 
-        On a CPU, the library uses one core unless it multiplies matrices, finds indexed elements one by one, and each
-        expression is a call of its own.
+        Each expression is a call of its own. On a CPU, the library uses one core unless it multiplies matrices, and
+        finds indexed elements one by one.
         """
         by_bytes, rates = self._by_bytes(group), self._device.host
-        if rates is None or product_flops(group.exprs):
+        if product_flops(group.exprs):
             return by_bytes
+        if rates is None:
+            return self._in_calls(group, by_bytes)
         indexed = (expr for expr in group.exprs if expr.kind in {OpKind.INDEXING, OpKind.SCATTER})
         elements = sum(prod(tensor.shape) for expr in indexed for tensor in expr.tensor_outputs)
         seconds = max(by_bytes.seconds, rates.loaded * group.moved) + rates.jump * elements
         seconds += EVALUATED_ON_HOST * len(group.exprs)
         return replace(by_bytes, seconds=seconds, low=rates.low * seconds, high=rates.high * seconds)
+
+    def _in_calls(self, group: SegmentedGroup, whole: Prediction) -> Prediction:
+        """Return the time of a segment in which each expression is a call; views are none, calls convert operands."""
+        model = TimeModel.of(self._device)
+        calls = [expr for expr in group.exprs if not expr.kind.is_view and expr.op.name != "cast"]
+        if len(calls) < 2:
+            return whole
+        seconds = sum(
+            model.kernel([expr], sum(tv.nbytes for tv in (*expr.tensor_inputs, *expr.tensor_outputs))) for expr in calls
+        )
+        slower = seconds / whole.seconds
+        return replace(whole, seconds=seconds, low=slower * whole.low, high=slower * whole.high)
 
     def _by_bytes(self, group: SegmentedGroup) -> Prediction:
         """Return the time of a segment from its bytes and arithmetic."""
