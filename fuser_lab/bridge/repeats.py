@@ -50,6 +50,9 @@ def merge_calls(graph: Any, *, numbers: bool = True) -> bool:
         elif same is not node:
             node.replace_all_uses_with(same)
             graph.erase_node(node)
+    for node in reversed(equal):
+        if not node.users:  # its readers were equal, too
+            graph.erase_node(node)
     return True
 
 

@@ -50,6 +50,18 @@ def test_numbers_may_stay_apart_while_what_they_scale_is_merged():
     assert sum(target_of(node) == "aten.mul.Tensor" for node in gm.graph.nodes) == 3
 
 
+def test_numbers_that_only_merged_calls_read_are_gone():
+    def function(v):
+        x = v["x"]
+        zeros = [torch.where(x > 0, torch.full((), 0.0), x) for _ in range(3)]
+        return [zeros[0] + zeros[1] * zeros[2]]
+
+    gm = graph_of(torch, function, {"x": torch.randn(3)})
+    assert merge_calls(gm.graph, numbers=False)
+    counts = Counter(target_of(node) for node in gm.graph.nodes)
+    assert (counts["aten.full.default"], counts["aten.where.self"]) == (1, 1)
+
+
 def test_what_differs_stays():
     def function(v):
         x, y = v["x"], v["y"]
