@@ -61,7 +61,8 @@ def _cache() -> Any:
 def graphs_kept(gm: Any, names: Sequence[str], options: Any, capture: Capture) -> Iterator[None]:
     """Let torch find the graphs of Dynamo's graph ``gm`` in its cache, or keep those that it makes.
 
-    ``capture`` is called for graphs that were found. ``names`` are the user's names of the inputs.
+    ``capture`` is called for graphs that were found. ``names`` are the user's names of the inputs. Parts of torch are
+    replaced meanwhile, which no other thread sees, because Dynamo compiles under a lock.
     """
     settings, compiling = _module("torch._functorch.config"), _module("torch.compiler.config")
     token = _CAPTURE.set(capture)

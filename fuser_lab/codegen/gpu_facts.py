@@ -276,9 +276,9 @@ class GpuFacts(NestFacts):
             layout, shape = self.layouts[tensor], tensor.shape
             far = [n for n, stride in enumerate(layout.strides) if stride * tensor.dtype.itemsize >= SECTOR_BYTES]
             near = [n for n, stride in enumerate(layout.strides) if stride == 1 and shape[n] == kept_axis.extent]
-            others = prod(n for axis, n in enumerate(shape) if axis not in {*near, *far})
+            further_elements = prod(n for axis, n in enumerate(shape) if axis not in {*near, *far})
             read = [position for buffer, position, _ in positions if buffer.name == tensor.name]
-            if len(far) != 1 or len(near) != 1 or others != 1 or shape[far[0]] != reduced_axis.extent or not read:
+            if not read or (len(far), len(near), further_elements) != (1, 1, 1) or shape[far[0]] != reduced_axis.extent:
                 continue
             if all(self._is_in_row(position, kept_axis, layout.strides[far[0]], ranges) for position in read):
                 crossed[tensor] = far[0]

@@ -170,9 +170,9 @@ def plan_of(ops: KernelOps, request: KernelRequest, chooser: Chooser, *, counts:
     if isinstance(plan, Refused) or plan.goes_through_memory:
         # Elements that are computed from short reductions along several axes are one nest of elements.
         parts = ops.in_parts()
-        other = None if parts is None else _plan_of(parts, request, chooser, scheduler, counts=counts)
-        if isinstance(other, KernelPlan) and not other.goes_through_memory:
-            plan = other
+        in_parts = None if parts is None else _plan_of(parts, request, chooser, scheduler, counts=counts)
+        if isinstance(in_parts, KernelPlan) and not in_parts.goes_through_memory:
+            plan = in_parts
     if isinstance(plan, Refused):
         raise CodegenError(plan.reason)
     if not request.strides and not request.alignment:

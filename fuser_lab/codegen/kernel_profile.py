@@ -147,6 +147,7 @@ class Profile:
     moves: float = 0.0
 
 
+# Features that are those of the longest phase; the others are sums over phases.
 _LONGEST = ("rounds", "unrolled", "meetings", "scratch", "between")
 _SUMMED = tuple(f.name for f in fields(Profile) if f.name not in {*_LONGEST, "read", "written"})
 

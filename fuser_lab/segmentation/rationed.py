@@ -28,7 +28,6 @@ class RationedSchedulers:
         self._whole = self._left = exprs
         self._asked: dict[tuple[int, frozenset[str], tuple[TensorView, ...]], Answer] = {}
         self._refused: list[frozenset[str]] = []
-        self._budget = budget
         self.device = getattr(oracle, "device", None)
 
     def beside(self, budget: Budget) -> "RationedSchedulers":

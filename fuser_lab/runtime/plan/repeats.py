@@ -153,8 +153,8 @@ def _blocks(
     )
     for name, number in storage.block_of.items():
         blocks[number].word.value = env.arguments[name].data_ptr()
-        same = (name, *(view.name for view in variant.views if view.base == name))
-        words.update(dict.fromkeys(same, (blocks[number].word,)))
+        names = (name, *(view.name for view in variant.views if view.base == name))
+        words.update(dict.fromkeys(names, (blocks[number].word,)))
     return blocks
 
 
