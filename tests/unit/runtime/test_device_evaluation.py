@@ -162,14 +162,16 @@ def test_single_elements_are_computed_by_one_thread():
         fd.add_output(fd.ops.neg(fd.ops.mul(fd.ops.mul(a, b), factor)))
         fd.add_output(fd.ops.relu(fd.ops.slice(row, [2], [3])))
         fd.add_output(fd.ops.broadcast(b, [True]))
+        fd.add_output(fd.ops.full([], 7.0, DataType.Float))
     given = [torch.tensor(3.0), torch.tensor(4.0), torch.arange(16.0)[::2], 0.5]
     plan = fl.segment(fd, given)
     assert {one.scheduler for one in plan.segments} <= {SchedulerType.NO_OP, SchedulerType.EXPR_EVAL}
     with stand_in_gpu() as launched:
         run = prepared(plan)
         for _ in range(2):
-            torch.testing.assert_close(run.run(given), [torch.tensor(-6.0), torch.tensor([4.0]), torch.tensor([4.0])])
-    assert len({phase.name for phase in launched.phases}) == 2, "a view needs no kernel"
+            expected = [torch.tensor(-6.0), torch.tensor([4.0]), torch.tensor([4.0]), torch.tensor(7.0)]
+            torch.testing.assert_close(run.run(given), expected)
+    assert len({phase.name for phase in launched.phases}) == 3, "a view needs no kernel"
 
 
 # What torch has no kernel for
