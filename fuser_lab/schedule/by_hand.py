@@ -67,13 +67,13 @@ def apply_schedule(hand: HandSchedule, scheduler: SchedulerType, params: HandPar
         msg = f"schedule: the fusion already has {len(hand.transforms)} transforms; undo them first."
         raise ScheduleError(msg)
     fusion = hand.scheduled.fusion
-    refused: ScheduleError | None = None
+    refused = ""
     for form in forms_of(scheduler):
         try:
             form(hand, fusion, params or params_for(fusion))
         except ScheduleError as error:
             hand.undo(len(hand.transforms))
-            refused = refused or error
+            refused = refused or str(error)
         else:
             return
     msg = f"schedule: the transforms of {scheduler.value} do not fit this fusion: {refused}"
