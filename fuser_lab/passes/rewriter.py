@@ -1,12 +1,13 @@
 """How a pass rewrites a fusion: expression by expression, in order, with new axes and names."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import count
 
 from fuser_lab.errors import VerificationError
 from fuser_lab.ir import AttrValue, Expr, Extent, Fusion, IterDomain, IterType, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ir.domain import Merge, Split
+from fuser_lab.ir.expr import needed_exprs
 from fuser_lab.ops import OPS
 
 
@@ -169,7 +170,7 @@ class Rewriter:
             stride_orders=tuple((result(tv), ranks) for tv, ranks in fusion.stride_orders),
             keeps_float=fusion.keeps_float,
         )
-        live = tuple(needed_exprs(new))
+        live = needed_exprs(new.exprs, new.outputs)
         if len(live) == len(new.exprs):
             return new
         return replace(new, exprs=live)
@@ -181,14 +182,3 @@ def in_memory_order(domain: TensorDomain, order: tuple[int, ...]) -> TensorDomai
     return TensorDomain(
         logical=domain.logical, root=domain.root, transforms=domain.transforms, allocation=None if natural else order,
     )
-
-
-def needed_exprs(fusion: Fusion) -> Iterable[Expr]:
-    """Return the expressions that some output needs, in order."""
-    read_values: set[Val] = set(fusion.outputs)
-    live: list[Expr] = []
-    for expr in reversed(fusion.exprs):
-        if not read_values.isdisjoint(expr.outputs):
-            live.append(expr)
-            read_values.update(expr.inputs)
-    return reversed(live)

@@ -12,6 +12,7 @@ from fuser_lab.cost.rules import follows
 from fuser_lab.errors import VerificationError
 from fuser_lab.ir import Expr, Fusion, OpKind, Val
 from fuser_lab.ops import OPS
+from fuser_lab.passes.base import with_inputs
 from fuser_lab.passes.rewriter import Axes
 from fuser_lab.segmentation.casts import is_widening
 from fuser_lab.segmentation.events import Attempt, Kind, Names, Outcome
@@ -145,7 +146,7 @@ def with_replicas(fusion: Fusion, replicas: Sequence[Replica]) -> Fusion:
         original, reader = exprs[replica.original], exprs[replica.reader]
         made = again(original, replica.name, axes)
         exprs[replica.name] = made
-        exprs[replica.reader] = reading(reader, {original.out: made.out})
+        exprs[replica.reader] = with_inputs(reader, {original.out: made.out})
         before.setdefault(replica.reader, []).append(replica.name)
     ordered: list[Expr] = []
     for expr in fusion.exprs:
@@ -163,7 +164,7 @@ def without(fusion: Fusion, dropped: Mapping[str, str]) -> Fusion:
     if not dropped:
         return fusion
     instead: dict[Val, Val] = {fusion.tensors[name]: fusion.tensors[into] for name, into in dropped.items()}
-    exprs = (reading(expr, instead) for expr in fusion.exprs if expr.name not in dropped)
+    exprs = (with_inputs(expr, instead) for expr in fusion.exprs if expr.name not in dropped)
     return replace(fusion, exprs=tuple(exprs))
 
 
@@ -212,9 +213,3 @@ def again(expr: Expr, name: str, axes: Axes) -> Expr:
     return Expr(op=expr.op, inputs=expr.inputs, outputs=(out,), attrs=expr.attrs)
 
 
-def reading(expr: Expr, instead: Mapping[Val, Val]) -> Expr:
-    """Return an expression with some operands replaced."""
-    inputs = tuple(instead.get(value, value) for value in expr.inputs)
-    if inputs == expr.inputs:
-        return expr
-    return Expr(op=expr.op, inputs=inputs, outputs=expr.outputs, attrs=expr.attrs)
