@@ -9,6 +9,7 @@ from fuser_lab.ir import AttrValue, Expr, Extent, Fusion, IterDomain, IterType, 
 from fuser_lab.ir.domain import Merge, Split
 from fuser_lab.ir.expr import needed_exprs
 from fuser_lab.ops import OPS
+from fuser_lab.ops.registry import AxisFactory
 
 
 class Axes:
@@ -120,16 +121,12 @@ class Rewriter:
     ) -> TensorView:
         if self._axes is None:
             self._axes = Axes(self.fusion)
-        (result,) = OPS[op].infer(inputs, attrs, self._axes)
-        if result.domain is None:
-            msg = f"{op} of {name} is a scalar, but a tensor is required."
-            raise VerificationError(msg)
+        out = result_named(name, op, inputs, attrs, self._axes)
         required = self._required.get(name)
         if required is not None:
-            domain = replace(result.domain, allocation=required)
-        else:
-            domain = result.domain if order is None else replace(result.domain, allocation=order, contiguity=None)
-        out = TensorView(name=name, dtype=result.dtype, domain=domain)
+            out = replace(out, domain=replace(out.domain, allocation=required))
+        elif order is not None:
+            out = replace(out, domain=replace(out.domain, allocation=order, contiguity=None))
         self._add(Expr(op=OPS[op], inputs=inputs, outputs=(out,), attrs=tuple(attrs.items())))
         return out
 
@@ -174,6 +171,17 @@ class Rewriter:
         if len(live) == len(new.exprs):
             return new
         return replace(new, exprs=live)
+
+
+def result_named(
+    name: str, op: str, inputs: tuple[Val, ...], attrs: Mapping[str, AttrValue], axes: AxisFactory,
+) -> TensorView:
+    """Return the tensor of this name that an op returns."""
+    (result,) = OPS[op].infer(inputs, attrs, axes)
+    if result.domain is None:
+        msg = f"{op} of {name} is a scalar, but a tensor is required."
+        raise VerificationError(msg)
+    return TensorView(name=name, dtype=result.dtype, domain=result.domain)
 
 
 def in_memory_order(domain: TensorDomain, order: tuple[int, ...]) -> TensorDomain:

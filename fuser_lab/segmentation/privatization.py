@@ -9,11 +9,9 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from fuser_lab.cost.rules import follows
-from fuser_lab.errors import VerificationError
 from fuser_lab.ir import Expr, Fusion, OpKind, Val
-from fuser_lab.ops import OPS
 from fuser_lab.passes.base import with_inputs
-from fuser_lab.passes.rewriter import Axes
+from fuser_lab.passes.rewriter import Axes, result_named
 from fuser_lab.segmentation.casts import is_widening
 from fuser_lab.segmentation.events import Attempt, Kind, Names, Outcome
 
@@ -203,11 +201,7 @@ def read_together(exprs: Iterable[Expr], same: Mapping[str, str]) -> dict[str, l
 
 def again(expr: Expr, name: str, axes: Axes) -> Expr:
     """Return a copy of an expression with another name and new axes."""
-    (result,) = OPS[expr.op.name].infer(expr.inputs, dict(expr.attrs), axes)
-    old = expr.out.domain
-    if result.domain is None:
-        msg = f"{expr.op.name} of {expr.name} is a scalar, but a tensor is required."
-        raise VerificationError(msg)
+    result, old = result_named(name, expr.op.name, expr.inputs, dict(expr.attrs), axes), expr.out.domain
     domain = replace(result.domain, allocation=old.allocation, contiguity=old.contiguity, hint=old.hint)
     out = replace(expr.out, name=name, domain=domain)
     return Expr(op=expr.op, inputs=expr.inputs, outputs=(out,), attrs=expr.attrs)
