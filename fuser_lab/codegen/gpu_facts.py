@@ -14,7 +14,7 @@ from fuser_lab.codegen.nest_facts import LEAST, MOST_TILES, NestFacts, TiledAxes
 from fuser_lab.codegen.nests import Axis, axis_indices
 from fuser_lab.codegen.persistence import bytes_kept, inputs_needed, memory_of_kept, moments, online_pair, rows_kept
 from fuser_lab.codegen.values import result_element
-from fuser_lab.codegen.vectorize import SMALL, accesses, best_width, tensor_accesses
+from fuser_lab.codegen.vector_widths import SMALL, accesses, best_width, tensor_accesses
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import SECTOR_BYTES, WORD_BYTES
 from fuser_lab.cost.work import function_class

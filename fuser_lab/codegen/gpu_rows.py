@@ -72,7 +72,7 @@ from fuser_lab.codegen.kernel_ir import (
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_writing import ZERO, Fold, PhaseCode, close_folds, open_folds, open_loop, update
 from fuser_lab.codegen.persistence import Saved, finite, inputs_needed, online_pair, rows_kept, scale, whole_sum
-from fuser_lab.codegen.vectorize import SMALL
+from fuser_lab.codegen.vector_widths import SMALL
 from fuser_lab.cost.device import LINE_BYTES, WARP
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView, needed_exprs
