@@ -16,7 +16,18 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeGuard
 
-from fuser_lab.codegen.kernel_ir import If, Let, Loop, Statement, every_term, map_blocks, map_terms, replace_terms, walk
+from fuser_lab.codegen.kernel_ir import (
+    Block,
+    If,
+    Let,
+    Loop,
+    Statement,
+    every_term,
+    map_blocks,
+    map_terms,
+    replace_terms,
+    walk,
+)
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
@@ -61,7 +72,6 @@ def are_called(body: tuple[Statement, ...]) -> bool:
 
 MOST_UNNAMED = crossover("cpu.named_constants")
 
-Block = tuple[Statement, ...]
 _Key = tuple[DataType, str]  # the value as text: 0.0 and -0.0 are equal
 
 EXAMPLE = """

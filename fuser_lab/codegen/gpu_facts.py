@@ -14,12 +14,12 @@ from fuser_lab.codegen.nest_facts import LEAST, MOST_TILES, NestFacts, TiledAxes
 from fuser_lab.codegen.nests import Axis, axis_indices
 from fuser_lab.codegen.persistence import bytes_kept, inputs_needed, memory_of_kept, moments, online_pair, rows_kept
 from fuser_lab.codegen.values import result_element
-from fuser_lab.codegen.vectorize import SMALL, accesses, best_width, tensor_accesses
+from fuser_lab.codegen.vector_widths import SMALL, accesses, best_width, tensor_accesses
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import SECTOR_BYTES, WORD_BYTES
 from fuser_lab.cost.work import function_class
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir import Expr, OpKind, Scalar, TensorView, Val
+from fuser_lab.ir import Expr, OpKind, Scalar, TensorView, Val, needed_exprs
 from fuser_lab.ir.term import Apply, Term, Var, index
 from fuser_lab.ops import OPS
 from fuser_lab.schedule.gpu_column_loops import MANY, SHORT
@@ -539,15 +539,12 @@ class GpuFacts(NestFacts):
 
     def lookups(self) -> dict[Expr, int]:
         """Return the look-ups with a known position in the nest, in order, and how many depend on each other."""
-        needed: set[Val] = set(self.nest.full)
-        for expr in reversed(self.fusion.exprs):
-            if not needed.isdisjoint(expr.outputs):
-                needed.update(expr.inputs)
+        needed = set(needed_exprs(self.fusion.exprs, self.nest.full))
         depths: dict[Val, int] = {}
         depth_of: dict[Expr, int] = {}
         for expr in self.fusion.exprs:
             depth = max((depths.get(value, 0) for value in expr.inputs), default=0)
-            is_needed = expr.kind is OpKind.INDEXING and expr.out in needed and expr.out in self.nest.index
+            is_needed = expr.kind is OpKind.INDEXING and expr in needed and expr.out in self.nest.index
             if is_needed and self.positions(expr, self.nest.index[expr.out]):
                 depth += 1
                 depth_of[expr] = depth

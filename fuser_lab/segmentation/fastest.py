@@ -38,7 +38,8 @@ PHASE = "fastest"
 MOST_FOR_OPTIMAL = 60  # maximum number of expressions for which strategy "optimal" is a starting point
 STATES_FOR_OPTIMAL = 20  # divisor of the states that it gets
 WORK_FOR_OPTIMAL = 0.25  # part of the processor time left that it may take
-WORK_BESIDE = 0.5  # part of the processor time left in which a step before the search may lower kernels
+# Part of the processor time left in which a step before the search may lower kernels. Not measured alone.
+WORK_BESIDE = 0.5
 CHANGES_PER_UNIT, LATER_CHANGES = 20, 5  # steps of the random walk: in the first round, and in each later round
 STATES_PER_CHANGE = 100  # search states of the budget per change of a plan that is tried
 STATES_PER_OPEN = 1000  # states per expression that an open scheduler lowers; in limited time only the time counts
