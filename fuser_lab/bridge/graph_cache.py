@@ -21,9 +21,9 @@ from unittest import mock
 from fuser_lab.bridge.graph_bytes import read_graph, write_graph
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import modules_of, origin_of
-from fuser_lab.plan.searched import files_digest
 from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime import store
+from fuser_lab.runtime.kept import files_digest
 
 Run = Callable[[list[Any]], Any]  # a graph as a function of a list of arguments, which it empties
 Capture = Callable[[Any, str], Run]  # returns the run of a graph of a kind
