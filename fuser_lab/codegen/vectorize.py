@@ -8,6 +8,7 @@ iterations come first, so that several are in flight before any is used.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from fuser_lab.codegen.index_math import (
     ACCESS_BYTES,
@@ -572,6 +573,7 @@ def best_width(trial: Callable[[int], Block], name: str, bytes_per_cycle: float)
     ``bytes_per_cycle``, spends on the large buffers. That is so where several accesses load adjacent elements, or
     elements a few apart, as of a small matrix whose rows are the elements of the result.
     """
+    trial = cache(trial)
     single = list(accesses(trial(1), name))
     largest = max((_bytes(a.buffer) for a in single), default=0)
     large = [a for a in single if _bytes(a.buffer) * SMALL >= largest]

@@ -89,7 +89,7 @@ def fastest(
     search = _Search(fusion, oracle, options, model, budget, clock)
     search.begin()
     # In limited time, what saves most in a second comes first.
-    first = (search.store_tables, search.recompute) if search.is_limited else ()
+    first = (search.merge, search.store_tables, search.recompute) if search.is_limited else ()
     for step in (*first, search.open, search.improve, search.recompute):
         if not budget.is_late:
             step()
@@ -285,7 +285,7 @@ class _Search:
                 fusion: Fusion = stop.value
                 break
         chains = tuple(forwarded_chains(fusion, plain))
-        return TimedSpace(fusion, self.rationed, plain, self.model, chains), before
+        return TimedSpace(fusion, self.rationed, plain, self.model, chains, is_limited=self.is_limited), before
 
     def _take_whole(self) -> None:
         """Make the plan of one kernel known, if there is one.
@@ -293,8 +293,19 @@ class _Search:
         One question answers that. Pairs may not lead to it, because kernels in between store many tensors.
         """
         space, before = self._space()
-        if space.units and not self.budget.is_late and legal_price(space, space.all) is not None:
+        is_open = space.units and not self.budget.is_late
+        if is_open and space.is_legal(space.all, space.copies(space.all)):  # a chain that is stored is another kernel
             self._take_partition(space, [space.all], before)
+
+    def merge(self) -> None:
+        """Add the plan that merges of the best plan's segments lead to: each saves a launch, and takes one question."""
+        space, before = self._space()
+        ranked = sorted(self.known, key=lambda plan: plan.seconds)
+        plans = (plan.segmented for plan in ranked if space.is_disjoint(plan.segmented) and not self.budget.is_late)
+        start = next(filter(None, (partition_of(space, plan) for plan in plans)), None)
+        if start is not None and len(start.segments) > 1:
+            self._exhaust(merges(start, most=MOST_BESIDE))
+            self._take_partition(space, list(start.segments), before)
 
     def store_tables(self) -> None:
         """Add the plan that stores the tables which the best plan's kernels compute for each element."""

@@ -284,7 +284,8 @@ def _kernels_of(steps: Sequence[Step]) -> tuple[GeneratedKernel, ...]:
 
 def _computes(segment: Fusion) -> bool:
     """Whether a segment has elements and does more than view them."""
-    return any(expr.kind is OpKind.POINTWISE for expr in segment.exprs) and all(tv.numel for tv in segment.outputs)
+    makes = {OpKind.POINTWISE, OpKind.FACTORY}
+    return any(expr.kind in makes for expr in segment.exprs) and all(tv.numel for tv in segment.outputs)
 
 
 def _storage_of(
