@@ -89,7 +89,9 @@ def fastest(
     search = _Search(fusion, oracle, options, model, budget, clock)
     search.begin()
     # In limited time, what saves most in a second comes first.
-    first = (search.merge, search.store_tables, search.recompute) if search.is_limited else ()
+    first = (search.store_tables, search.recompute) if search.is_limited else ()
+    if search.best.waits_for_host:
+        first = (search.merge, *first)
     for step in (*first, search.open, search.improve, search.recompute):
         if not budget.is_late:
             step()
@@ -122,16 +124,29 @@ def _work(group: SegmentedGroup, model: TimeModel) -> Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TimedPlan:
-    """A plan that schedulers accept, the predicted seconds of its segments, and the attempts that make it."""
+    """A plan that schedulers accept, the predicted seconds of its segments, and the attempts that make it.
+
+    ``launch`` are the seconds in which the host launches a kernel of a program that runs; 0 if a graph launches all.
+    """
 
     segmented: SegmentedFusion
     times: tuple[float, ...]
     attempts: tuple[Attempt, ...]
+    launch: float
 
     @property
     def seconds(self) -> float:
-        """Predicted seconds of the plan."""
-        return sum(self.times)
+        """Predicted seconds of the plan: of its kernels, or of the host if it takes longer to launch them."""
+        return max(sum(self.times), self._on_host)
+
+    @property
+    def waits_for_host(self) -> bool:
+        """Whether the kernels end before the host has launched the next ones."""
+        return self._on_host > sum(self.times)
+
+    @property
+    def _on_host(self) -> float:
+        return self.launch * sum(map(bool, self.times))
 
 
 @dataclass(slots=True)
@@ -169,7 +184,7 @@ class _Search:
     @property
     def best(self) -> _TimedPlan:
         """The fastest plan so far; on a tie the first, which is the closest to nvFuser's."""
-        return min(self.known, key=lambda plan: plan.seconds)
+        return min(self.known, key=lambda plan: (plan.seconds, sum(plan.times)))
 
     def _plans_of(self, space: TimedSpace) -> list[_TimedPlan]:
         """Return the known plans of the space's fusion in which no two segments compute an expression."""
@@ -239,7 +254,8 @@ class _Search:
             # The limit refuses a segment that the plan would have, which would be priced as calls of the library.
             segmented = assemble(fold.fusion, fold.groups(), fold.recomputed, self.oracle, fold.replicas)
         times = self.times(segmented, limited=bool(self.known))
-        self.known.append(_TimedPlan(segmented=segmented, times=times, attempts=tuple(attempts)))
+        launch = self.model.launch if self.is_limited else 0.0
+        self.known.append(_TimedPlan(segmented=segmented, times=times, attempts=tuple(attempts), launch=launch))
 
     def times(self, segmented: SegmentedFusion, *, limited: bool = True) -> tuple[float, ...]:
         """Return the predicted seconds of each segment: as scheduled, or else by bytes and arithmetic."""
@@ -285,7 +301,8 @@ class _Search:
                 fusion: Fusion = stop.value
                 break
         chains = tuple(forwarded_chains(fusion, plain))
-        return TimedSpace(fusion, self.rationed, plain, self.model, chains, is_limited=self.is_limited), before
+        space = TimedSpace(fusion, self.rationed, plain, self.model, chains, is_limited=self.is_limited)
+        return space, before
 
     def _take_whole(self) -> None:
         """Make the plan of one kernel known, if there is one.
@@ -474,7 +491,7 @@ class _Search:
     def _recompute(self, plan: _TimedPlan, schedulers: SchedulerOracle) -> None:
         """Recompute boundaries of a plan as long as that is predicted to save time; what comes of it is known then."""
         now, made = plan.segmented, list[Attempt]()
-        seconds = plan.seconds
+        seconds = sum(plan.times)
         tried: set[tuple[str, Names]] = set()
         changed = dict[str, None]()  # expressions of segments that may be merged with others since they were changed
         tries = TRIES_PER_BOUNDARY * len(now.crossing)
