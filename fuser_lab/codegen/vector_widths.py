@@ -1,6 +1,7 @@
 """How many elements a thread should move at a time: the accesses to memory that vectors of a size would make."""
 
 from collections.abc import Callable, Iterator
+from functools import cache
 
 from fuser_lab.codegen.index_math import ACCESS_BYTES, Access, access_of, linear, resolve, variables
 from fuser_lab.codegen.kernel_ir import Block, Buffer, Let, Load, Store, every_term, walk
@@ -43,6 +44,7 @@ def best_width(trial: Callable[[int], Block], name: str, bytes_per_cycle: float)
     ``bytes_per_cycle``, spends on the large buffers. That is so where several accesses load adjacent elements, or
     elements a few apart, as of a small matrix whose rows are the elements of the result.
     """
+    trial = cache(trial)
     single = list(accesses(trial(1), name))
     largest = max((a.buffer.nbytes for a in single), default=0)
     large = [a for a in single if a.buffer.nbytes * SMALL >= largest]

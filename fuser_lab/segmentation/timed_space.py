@@ -28,7 +28,7 @@ class TimedSpace(Space):
 
     def __init__(
         self, fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, model: TimeModel,
-        chains: Sequence[Chain],
+        chains: Sequence[Chain], *, is_limited: bool = False,
     ) -> None:
         costs = CostModel(device=model.device, bandwidth=model.bandwidth, launch=model.launch)
         super().__init__(fusion, oracle, options, costs, chains)
@@ -39,6 +39,19 @@ class TimedSpace(Space):
             for work, unit in zip(works, self.units, strict=True)
         ]
         self._prices: dict[int, int] = {}
+        self._is_limited = is_limited
+
+    def ways(self, mask: int) -> list[tuple[int, int]]:
+        """Return ways to provide a set with the chains that it reads; in limited time the cheapest and its opposite.
+
+        A kernel that is refused with the chains that are cheaper copied is seldom accepted with other copies.
+        """
+        ways = super().ways(mask)
+        if not self._is_limited:
+            return ways
+        cost, copied = ways[0]
+        apart = max(ways, key=lambda way: (way[1] ^ copied).bit_count() if way[1] != -1 else 0)
+        return ways[:1] if apart == (cost, copied) else [(cost, copied), apart]
 
     def price(self, mask: int, sums: Sums | None = None) -> int:
         """Return the predicted time of a set as one segment, as bytes; ``sums`` are its sums."""
