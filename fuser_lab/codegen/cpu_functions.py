@@ -36,19 +36,20 @@ _STEMS = {
     name: f"{name}_" if name[-1].isdigit() else name
     for name in (
         *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "erf", "erfc", "exp", "exp2"),
-        *("expm1", "fmod", "log", "log10", "log1p", "log2", "pow", "remainder", "sin", "sinh", "tan", "tanh"),
+        *("expm1", "floordiv", "fmod", "lgamma", "log", "log10", "log1p", "log2", "pow", "remainder", "sin", "sinh"),
+        *("tan", "tanh"),
     )
 } | {"mod": "fmod"}
 VECTORIZED = {
     **{(fn, DataType.Float): f"{stem}32" for fn, stem in _STEMS.items()},
     **{(fn, DataType.Double): f"{stem}64" for fn, stem in _STEMS.items()},
-    ("lgamma", DataType.Float): "lgamma32",
 }
 """Their names in kernels, by function and dtype."""
 
 # They have paths that few numbers take, and LLVM vectorizes no loop with such a branch.
 BRANCHING = (
-    "cos32", "cos64", "fmod32", "fmod64", "lgamma32", "remainder32", "remainder64", "sin32", "sin64", "tan32", "tan64",
+    "cos32", "cos64", "fmod32", "fmod64", "lgamma32", "lgamma64", "remainder32", "remainder64", "sin32", "sin64",
+    "tan32", "tan64",
 )
 
 MOST_WRITTEN = crossover("cpu.functions.written")

@@ -102,7 +102,7 @@ _INTRINSICS = (
     "power_int", "power_uint", "remainder_float", "remainder_int", "shift_left", "shift_right",
     "atomic_add", "beginning_at", "index32", "keep_loads_apart", "load_retained", "load_shifted", "load_streamed",
     "load_vector",
-    "fast_exp", "fast_sigmoid", "fast_tanh", "one_plus_tanh",
+    "fast_exp", "fast_sigmoid", "fast_tanh", "floor_quotient32", "floor_quotient64", "one_plus_tanh",
     "philox_uniforms", "quotient", "small_to_float", "store_vector", "unrolled", "where",
     "wide_shfl_sync", "wide_shfl_up_sync", "wide_shfl_xor_sync",
     "cluster_arrive", "cluster_arrived", "cluster_expect", "cluster_rank", "cluster_wait", "send_in_cluster",
@@ -662,6 +662,8 @@ class CudaEmitter(Emitter):
             return self._call("math.fmod", args)
         if fn == "remainder":
             return self._call("remainder_float", args)
+        if fn == "floordiv":
+            return self._call("floor_quotient64" if operand is DataType.Double else "floor_quotient32", args)
         if fn == "signbit":
             return f"(math.copysign({self.constant(operand, 1)}, {self.term(args[0])}) < 0)"
         if fn != "philox_uniform":
