@@ -438,7 +438,13 @@ class GpuFacts(NestFacts):
         along, across = chosen(nest.kept), chosen(nest.reduced)
         if along is None or across is None or min(along.extent, across.extent) < LEAST:
             return None
-        moved = votes[across]
+        # A tensor that varies along one of the axes only has one element for a whole side: its direction is no matter.
+        moved, straight = (
+            [tv for tv in votes[axis] if other.name in (self.steps(tv) or {})]
+            for axis, other in ((across, along), (along, across))
+        )
+        if not moved or not straight:
+            return None
         if len(moved) > MOST_TILES:
             return None
         axes = (*(axis for axis in nest.axes if axis is not along), along)

@@ -48,11 +48,16 @@ def best_width(trial: Callable[[int], Block], name: str, bytes_per_cycle: float)
     single = list(accesses(trial(1), name))
     largest = max((a.buffer.nbytes for a in single), default=0)
     large = [a for a in single if a.buffer.nbytes * SMALL >= largest]
-    # An access of the widest dtype fills one hardware access; small buffers may need several.
-    widest = max((a.buffer.dtype.itemsize for a in large), default=ACCESS_BYTES)
+    # An access of the widest dtype fills one hardware access; small buffers may need several. An element that a whole
+    # chunk needs is one access, however wide the chunk is.
     best, least, size = 1, float("inf"), 1
-    while size * widest <= ACCESS_BYTES:
-        cost = _cost(trial(size), name, size)
+    while size <= ACCESS_BYTES:
+        statements = trial(size)
+        apart = (a.buffer for a in accesses(statements, name) if a.step != 0)
+        widest = max((b.dtype.itemsize for b in apart if _bytes(b) * SMALL >= largest), default=ACCESS_BYTES)
+        if size > 1 and size * widest > ACCESS_BYTES:
+            break
+        cost = _cost(statements, name, size)
         if cost <= least:
             best, least = size, cost
         size *= 2
