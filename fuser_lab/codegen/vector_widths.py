@@ -54,7 +54,7 @@ def best_width(trial: Callable[[int], Block], name: str, bytes_per_cycle: float)
     while size <= ACCESS_BYTES:
         statements = trial(size)
         apart = (a.buffer for a in accesses(statements, name) if a.step != 0)
-        widest = max((b.dtype.itemsize for b in apart if _bytes(b) * SMALL >= largest), default=ACCESS_BYTES)
+        widest = max((b.dtype.itemsize for b in apart if b.nbytes * SMALL >= largest), default=ACCESS_BYTES)
         if size > 1 and size * widest > ACCESS_BYTES:
             break
         cost = _cost(statements, name, size)
