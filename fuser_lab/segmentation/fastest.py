@@ -133,7 +133,7 @@ class _TimedPlan:
     segmented: SegmentedFusion
     times: tuple[float, ...]
     attempts: tuple[Attempt, ...]
-    launch: float
+    launch: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -321,7 +321,7 @@ class _Search:
         ranked = sorted(self.known, key=lambda plan: plan.seconds)
         plans = (plan.segmented for plan in ranked if space.is_disjoint(plan.segmented) and not self.budget.is_late)
         start = next(filter(None, (partition_of(space, plan) for plan in plans)), None)
-        if start is not None and len(start.segments) > 1:
+        if start is not None:
             self._exhaust(merges(start, most=MOST_BESIDE))
             self._take_partition(space, list(start.segments), before)
 
