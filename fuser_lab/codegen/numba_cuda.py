@@ -42,6 +42,7 @@ from fuser_lab.codegen.kernel_ir import (
     Scope,
     Send,
     Statement,
+    Store,
     Uniforms,
     VectorLoad,
     VectorStore,
@@ -52,7 +53,7 @@ from fuser_lab.codegen.rewrites import NarrowValues, narrow_values
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
-from fuser_lab.ir.term import Apply, Const, Term, Var, cast, index
+from fuser_lab.ir.term import MATH, Apply, Const, Term, Var, cast, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.state import Evict
 from fuser_lab.targets import Form
@@ -133,8 +134,6 @@ _BY_MATH = frozenset(
 _LOADS = {Evict.NORMAL: "load_vector", Evict.FIRST: "load_streamed", Evict.LAST: "load_retained"}
 _WORDS = 1 << 32  # smaller indices are computed with 32 bits
 _UNROLLED = crossover("gpu.unrolled")
-# Functions that reduce an angle in a loop, so that NVVM does not write out the loops around them by itself.
-_OF_ANGLES = frozenset({"cos", "sin", "tan"})
 _OF_A_THREAD = frozenset({Role.SCRATCH, Role.WORDS})
 _WIDE = 8  # bytes of a value that takes two words
 
@@ -147,11 +146,13 @@ def _is_unrolled(loop: Loop) -> bool:
 
 
 def _needs_registers(loop: Loop) -> bool:
-    """Whether a loop over elements that a thread keeps computes functions of angles."""
-    terms = [term for statement in walk(loop.body) for term in every_term(statement)]
-    return any(isinstance(term, Apply) and term.fn in _OF_ANGLES for term in terms) and any(
-        isinstance(term, Load) and term.buffer.role in _OF_A_THREAD and loop.var in variables(term.position)
-        for term in terms
+    """Whether a loop over elements that a thread keeps computes functions, which NVVM by itself may not write out."""
+    statements = list(walk(loop.body))
+    terms = [term for statement in statements for term in every_term(statement)]
+    return any(isinstance(term, Apply) and term.fn in MATH for term in terms) and any(
+        isinstance(access, Load | Store) and access.buffer.role in _OF_A_THREAD
+        and loop.var in variables(access.position)
+        for access in (*statements, *terms)
     )
 
 
