@@ -539,7 +539,7 @@ class GpuFacts(NestFacts):
 
     def lookups(self) -> dict[Expr, int]:
         """Return the look-ups with a known position in the nest, in order, and how many depend on each other."""
-        needed: set[Val] = set(self.nest.full)
+        needed: set[Val] = {*self.nest.full, *(expr.tensor_inputs[0] for expr in self.nest.reductions)}
         for expr in reversed(self.fusion.exprs):
             if not needed.isdisjoint(expr.outputs):
                 needed.update(expr.inputs)
