@@ -30,6 +30,7 @@ from fuser_lab.bridge.padded_products import pad_products
 from fuser_lab.bridge.partition import Left, Partition, Wishes, partition_graph, prepare
 from fuser_lab.bridge.parts import read_operands_of_cats
 from fuser_lab.bridge.pools import use_offsets
+from fuser_lab.bridge.recomputed import compute_again
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.repeats import merge_calls
 from fuser_lab.bridge.requirement import torch_for
@@ -329,8 +330,12 @@ def _with_kernels(
     products are in regions only if the user wishes it.
     """
     evaluated: set[Node] = set()
+    values = (node.meta.get("val") for node in gm.graph.nodes)
+    on_gpu = any(has_own_memory(value.device.type) for value in values if hasattr(value, "device"))
     while True:
         partition = partition_graph(gm, capture.options.wishes, begins, evaluated)
+        if on_gpu and compute_again(gm.graph, partition.regions, begins, device_of(cutting.target)):
+            partition = partition_graph(gm, capture.options.wishes, begins, evaluated)
         regions, left = _regions_of(gm, partition, capture, cutting)
         more = {node for region in regions for node in region.evaluated if target_of(node) not in MATMULS} - evaluated
         if not more:

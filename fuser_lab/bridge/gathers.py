@@ -49,7 +49,7 @@ def _path(x: Node, axis: int, stored: set[int]) -> list[tuple[Node, Node, int]]:
     while storages_of(x).isdisjoint(stored):
         if target_of(x) in _TRANSPOSES:
             operand, axis = x.args[0], _order(x)[axis]
-        elif _is_per_element(x):
+        elif is_per_element(x):
             from_end = len(shape_of(x)) - axis
             varying = {node for node in x.all_input_nodes if _length(node, from_end) > 1}
             if len(varying) != 1 or shape_of(operand := varying.pop()) != shape_of(x):
@@ -89,7 +89,7 @@ def _order(transpose: Node) -> list[int]:
     return order
 
 
-def _is_per_element(node: Node) -> bool:
+def is_per_element(node: Node) -> bool:
     """Whether each element of a node's tensor depends on the elements at its place in the operands only."""
     if node.op != "call_function" or draws(node) or has_symbol(node):
         return False

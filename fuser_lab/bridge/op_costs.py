@@ -17,6 +17,7 @@ from fuser_lab.cost.traffic import one_kernel_traffic
 from fuser_lab.cost.work import product_flops
 from fuser_lab.definition.binding import bind
 from fuser_lab.errors import FuserLabError
+from fuser_lab.ir import Fusion
 
 _NUMBER = re.compile(r"\d+")
 _BACKWARD_PRODUCTS = 2.5  # matrix products in the gradient of attention for each one in attention: five for two
@@ -78,10 +79,15 @@ def op_bytes(node: Node) -> int:
 
 def _fusion_bytes(node: Node, call: Call) -> int:
     """Return the bytes that a call moves as a fusion in one kernel."""
+    return one_kernel_traffic(recorded_call(node, call)).total
+
+
+def recorded_call(node: Node, call: Call) -> Fusion:
+    """Return a call as a fusion."""
     signature = signature_of([node], node.all_input_nodes, [node], Cutting(), {})
     results = tuple(Ref(0, place) for place, result in enumerate(call.results) if result is not None)
     recording = record_definition(replace(signature, outputs=results))
-    return one_kernel_traffic(bind(recording.definition.fusion, recording.specs).fusion).total
+    return bind(recording.definition.fusion, recording.specs).fusion
 
 
 def tensors_of(node: Node) -> tuple[TracedTensor, ...]:

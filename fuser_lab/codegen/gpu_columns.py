@@ -24,6 +24,7 @@ from fuser_lab.codegen.gpu_common import (
     words_of,
 )
 from fuser_lab.codegen.gpu_facts import gpu_facts
+from fuser_lab.codegen.index_map import Index
 from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Phase, Role, VectorStore
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_writing import (
@@ -44,10 +45,14 @@ from fuser_lab.codegen.persistence import finite, inputs_needed, online_pair, sc
 from fuser_lab.codegen.values import Values
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import MEETING_BYTES, SECTOR_BYTES, WARP, WORD_BYTES
+from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Term, apply, index
 from fuser_lab.ir.transform import ParallelType
 
+_ElementsAt = Callable[[Places], list[tuple[TensorView, Index]]]
+# Opens loops over elements; returns the position in the nest, the thread's column, and a slot among the elements.
+_Visit = Callable[[ExitStack], tuple[Places, Term, Term]]
 _TOTAL_THREADS = crossover("gpu.columns.total_threads")
 _SHARED_WORDS = crossover("gpu.columns.shared_words")
 
@@ -80,6 +85,7 @@ class ColumnPlan:
     lines: Mapping[TensorView, int]  # inputs that are loaded in lines of windows, with the width of accesses
     written: Mapping[TensorView, int]  # results that are stored in lines of windows, with the width of accesses
     shared: tuple[TensorView, ...]  # values of a thread's columns that its rows share, and that stay in registers
+    lookups: Mapping[Expr, int]  # reads at positions that are data and are done in advance; how many precede each
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +125,7 @@ def column_plan(nest: NestPlan) -> ColumnPlan:
         fetched={tv: size for tv in needed if (size := facts.width_of_group(tv, fast, width))},
         lines={tv: size for tv in needed if by_line and (size := facts.width_of_window(tv, width)) > 1},
         written={tv: size for tv in facts.nest.full if by_line and (size := facts.width_of_window(tv, width)) > 1},
-        shared=tuple(shared),
+        shared=tuple(shared), lookups={} if schedule.online or schedule.unroll == 1 else facts.lookups(),
     )
 
 
@@ -265,6 +271,7 @@ def _some_rows(
     """Write a few rows of a thread, loads first."""
     nest, values, space = code.nest, code.values, plan.results.nest.facts.space
     width, given_before = plan.results.nest.schedule.vector, dict(code.values.given)
+    taken = list[tuple[_ElementsAt, list[Buffer]]]()
     side = space.window if plan.lines or plan.written else 1
     made = {tv: words_of(values, tv, rows.count * width, "line") for tv in plan.written}
 
@@ -278,7 +285,7 @@ def _some_rows(
                     fetch(code, tensor, first, size, words[tensor], u * width, step * width)
 
     def visit(stack: ExitStack) -> tuple[Places, Term, Term]:
-        """Open loops over the elements; return the position in the nest, the thread's column, and a slot in lines."""
+        """Open loops over the elements, and make what was read in advance available."""
         line = open_rounds(values, stack, "u", rows.count // side) * side
         w = open_rounds(values, stack, "w", side)
         q = bound(values, stack, "q", rows.row(line + w), space.depth, rows.reach)
@@ -291,7 +298,13 @@ def _some_rows(
             know_word(code, tensor, words[tensor], here, slot)
         for tensor, buffer in shared.items():
             know_word(code, tensor, buffer, here, v)
+        for elements_at, buffers in taken:
+            for (tensor, at), buffer in zip(elements_at(here), buffers, strict=True):
+                values.know(tensor, at, Load(buffer.dtype, buffer, slot))
         return here, v, slot
+
+    for elements_at in _looked_up(plan, code):
+        taken.append((elements_at, _take(code, elements_at, visit, rows.count * width)))
 
     if plan.results.online:
         _add_exponentials(code, sums, width, visit)
@@ -313,8 +326,39 @@ def _some_rows(
     values.given = given_before
 
 
+def _looked_up(plan: ColumnPlan, code: PhaseCode) -> Iterator[_ElementsAt]:
+    """Yield what is read in advance at a point of the nest: in turns, positions that are data and elements there."""
+    values, nest, facts = code.values, code.nest, gpu_facts(plan.results.nest.facts)
+    for depth in sorted(set(plan.lookups.values())):
+        exprs = [expr for expr, level in plan.lookups.items() if level == depth]
+
+        def positions(here: Places, exprs: list[Expr] = exprs) -> list[tuple[TensorView, Index]]:
+            reads = (read for expr in exprs for read in facts.positions(expr, nest.at(expr.out, here)))
+            return list(dict.fromkeys((read.tensor, values.simplified(read.index)) for read in reads))
+
+        def results(here: Places, exprs: list[Expr] = exprs) -> list[tuple[TensorView, Index]]:
+            return [(expr.out, values.simplified(nest.at(expr.out, here))) for expr in exprs]
+
+        yield from (positions, results)
+
+
+def _take(code: PhaseCode, elements_at: _ElementsAt, visit: _Visit, size: int) -> list[Buffer]:
+    """Write the loop that reads some elements of a few rows; return the memory of each."""
+    values, allocated, buffers = code.values, len(code.values.scope.body), list[Buffer]()
+    with ExitStack() as stack:
+        here, _, slot = visit(stack)
+        for tensor, at in elements_at(here):
+            dtype = DataType.Int if tensor.dtype is DataType.Index else tensor.dtype.compute
+            words = Buffer(name=values.fresh(f"{tensor.name}_taken"), dtype=dtype, size=size, role=Role.SCRATCH)
+            buffers.append(words)
+            values.put(words, slot, values.value(tensor, at))
+    values.scope.names |= {words.name for words in buffers}
+    values.scope.body[allocated:allocated] = [Alloc(buffer=words) for words in buffers]
+    return buffers
+
+
 def _add_exponentials(
-    code: PhaseCode, sums: Mapping[Expr, Buffer], width: int, visit: Callable[[ExitStack], tuple[Places, Term, Term]],
+    code: PhaseCode, sums: Mapping[Expr, Buffer], width: int, visit: _Visit,
 ) -> None:
     """Write the maxima of a few rows, then add their exponentials to sums relative to these maxima."""
     values, expr = code.values, next(iter(sums))

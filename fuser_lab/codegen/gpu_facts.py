@@ -545,7 +545,8 @@ class GpuFacts(NestFacts):
 
     def lookups(self) -> dict[Expr, int]:
         """Return the look-ups with a known position in the nest, in order, and how many depend on each other."""
-        needed = set(needed_exprs(self.fusion.exprs, self.nest.full))
+        sources = (expr.tensor_inputs[0] for expr in self.nest.reductions)
+        needed = set(needed_exprs(self.fusion.exprs, {*self.nest.full, *sources}))
         depths: dict[Val, int] = {}
         depth_of: dict[Expr, int] = {}
         for expr in self.fusion.exprs:

@@ -316,6 +316,9 @@ class _Planner:
         """Return the nests of a part, or of its parts if no nest of loops covers all of it."""
         least = self._least(part)
         nests = self._direct(part, number, notes)
+        if isinstance(nests, Refused) and (rows := _added_rows(part.fusion)):
+            in_two = self._one_after_another(part, rows, number, notes, self._nests)
+            nests = nests if isinstance(in_two, Refused) else in_two
         if isinstance(nests, Refused):
             results = _first_reductions(part.fusion)
             if not results or set(results) >= set(part.fusion.outputs):
@@ -461,6 +464,31 @@ def _first_reductions(fusion: Fusion) -> tuple[TensorView, ...]:
         if depends or expr.kind is OpKind.REDUCTION:
             behind.update(expr.outputs)
     return tuple(results)
+
+
+def _added_rows(fusion: Fusion) -> tuple[TensorView, ...]:
+    """Return the results of rows that reductions along other axes read, and the outputs that need no such reduction.
+
+    They are results of reductions and what is computed from them with no more elements; () if there are none.
+    """
+    results: dict[TensorView, None] = {}
+    sizes: dict[Val, int] = {}  # elements of the smallest result of a reduction behind a tensor
+    after: set[Val] = set()
+    for expr in fusion.exprs:
+        fewest = min((sizes[v] for v in expr.inputs if v in sizes), default=None)
+        reduces = expr.kind is OpKind.REDUCTION
+        if not after.isdisjoint(expr.inputs):
+            after.update(expr.outputs)
+            continue
+        if reduces and fewest is not None and (operand := expr.tensor_inputs[0]).numel <= fewest:
+            results[operand] = None
+            after.update(expr.outputs)
+            continue
+        if reduces:
+            fewest = min(expr.out.numel, fewest or expr.out.numel)
+        if fewest is not None:
+            sizes.update(dict.fromkeys(expr.outputs, fewest))
+    return (*results, *(tv for tv in fusion.outputs if tv not in after and tv not in results)) if results else ()
 
 
 def _computed_with(fusion: Fusion, totals: tuple[TensorView, ...]) -> tuple[TensorView, ...]:

@@ -494,7 +494,9 @@ class _Search:
         now, made = plan.segmented, list[Attempt]()
         seconds = sum(plan.times)
         tried: set[tuple[str, Names]] = set()
-        changed = dict[str, None]()  # expressions of segments that may be merged with others since they were changed
+        # Expressions of segments that are merged with others: all, unless the search in the space merges them, too, and
+        # otherwise those that were changed.
+        changed = dict.fromkeys(expr.name for expr in (now.fusion.tensor_exprs if self.is_limited else ()))
         tries = TRIES_PER_BOUNDARY * len(now.crossing)
         while tries and not self.budget.is_late:
             promising = sorted(self._promising(now, tried), key=lambda entry: (entry[0], entry[1]))
@@ -618,13 +620,13 @@ def _key(plan: _TimedPlan) -> frozenset[tuple[object, ...]]:
     return frozenset(map(_kernel, plan.segmented.groups))
 
 
-def _neighbours(now: SegmentedFusion, names: Names) -> Iterator[tuple[int, int]]:
-    """Yield the segments that contain one of some expressions, each with the segments that share a tensor with it."""
-    for home in dict.fromkeys(home for name in names for home in now.home.get(name, ())):
-        touched = {*now.groups[home].tensor_inputs, *now.groups[home].outputs}
-        for other, group in enumerate(now.groups):
-            if other != home and not touched.isdisjoint((*group.tensor_inputs, *group.outputs)):
-                yield home, other
+def _neighbours(now: SegmentedFusion, names: Names) -> list[tuple[int, int]]:
+    """Return pairs of segments that share tensors, the most bytes first, one with some of these expressions."""
+    touched = [{*group.tensor_inputs, *group.outputs} for group in now.groups]
+    homes = dict.fromkeys(home for name in names for home in now.home.get(name, ()))
+    pairs = dict.fromkeys((min(pair), max(pair)) for home in homes for other in range(len(touched))
+                          if other != home and touched[home] & touched[other] for pair in [(home, other)])
+    return sorted(pairs, key=lambda pair: -sum(tv.nbytes for tv in touched[pair[0]] & touched[pair[1]]))
 
 
 def _goes_beyond(segmented: SegmentedFusion) -> bool:

@@ -200,3 +200,20 @@ def test_a_detached_result_beside_the_result_keeps_the_gradient(monkeypatch):
     expected = torch.autograd.grad(both(x)[0].sin().sum(), x)
     torch.testing.assert_close(torch.autograd.grad(y.sin().sum(), x), expected)
     torch.testing.assert_close((detached, more - 1), (y.detach(), y.detach()))
+
+
+def test_a_region_of_a_gpu_computes_again_what_another_region_would_store_for_it(monkeypatch):
+    monkeypatch.setattr("fuser_lab.bridge.capture.has_own_memory", lambda device: True)
+
+    def chain(x, places, values):
+        a = x.abs().clamp(max=3.0)
+        b = a.sqrt()
+        c = torch.log1p(b)
+        added = torch.index_put(c * 2, (places,), values, accumulate=True)  # separates two regions
+        return added * a + b / (1 + c)
+
+    x, values, places = torch.randn(64, 40), torch.randn(9, 40), torch.randint(0, 64, (9,))
+    found = torch.compile(chain, backend="fuser_lab")(x, places, values)
+    torch.testing.assert_close(found, chain(x, places, values))
+    first, second = bridge.last().graphs[0].regions
+    assert (len(first.output_nodes), len(second.input_nodes)) == (1, 2)

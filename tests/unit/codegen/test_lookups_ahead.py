@@ -122,3 +122,26 @@ def test_sizes_that_fill_blocks_share_a_kernel() -> None:
 
     assert source(800) == source(960)
     assert source(801) == source(963)
+
+
+def largest_of_columns(fd: Any, x: Any, i: Any, table: Any) -> Any:
+    added = fd.ops.add(x, fd.ops.index_select(table, i, 0))
+    return added, fd.ops.max(added, [0])
+
+
+def sums_of_columns(fd: Any, x: Any, i: Any, table: Any) -> Any:
+    return fd.ops.sum(fd.ops.add(x, fd.ops.index_select(table, i, 0)), [0])
+
+
+@pytest.mark.parametrize("record", [largest_of_columns, sums_of_columns])
+@pytest.mark.parametrize("count", [64, 301])
+def test_columns_have_several_positions_then_elements_in_flight(record: Any, count: int) -> None:
+    shapes, dtypes = ((count, 36), (count,), (50, 36)), [D.Float, D.Int, D.Float]
+    found = [numbers(shape, dtype, n) for n, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=True))]
+    found[1] = np.random.default_rng(0).integers(0, 50, count)
+    kernel = run(build(record, shapes, dtypes), S.REDUCTION, found, ONE_SM)
+    assert kernel.nests[0].schedule.unroll > 1
+    loops = [s for s in walk(kernel.phases[0].body) if isinstance(s, Loop) and s.var.startswith("u")]
+    read = [loaded(loop) for loop in loops if loaded(loop)]
+    assert {"T1"} in read
+    assert read[read.index({"T1"}) + 1] == {"T2"}

@@ -28,6 +28,28 @@ def scaled(fd: Any, x: Any) -> Any:
     return fd.ops.max(x, [1]), fd.ops.mul(total, 2.0), fd.ops.rsqrt(fd.ops.abs(total))
 
 
+def loss(fd: Any, x: Any, y: Any) -> Any:
+    """The sum of all squared differences from a softmax of rows."""
+    shifted = fd.ops.exp(fd.ops.sub(x, fd.ops.broadcast(fd.ops.max(x, [1]), [False, True])))
+    chosen = fd.ops.div(shifted, fd.ops.broadcast(fd.ops.sum(shifted, [1]), [False, True]))
+    difference = fd.ops.sub(chosen, y)
+    return fd.ops.mul(fd.ops.sum(fd.ops.mul(difference, difference), [0, 1]), 0.5)
+
+
+def losses(fd: Any, x: Any, y: Any) -> Any:
+    """The same, and the largest element of each row."""
+    return loss(fd, x, y), fd.ops.max(x, [1])
+
+
+@pytest.mark.parametrize("record", [loss, losses])
+def test_sums_of_what_depends_on_the_results_of_rows_add_up_those_of_rows(record: Any) -> None:
+    shape = (40, 300)
+    kernel = check(build(record, [shape, shape], D.Float), S.REDUCTION, [numbers(shape, D.Float, n) for n in (0, 1)])
+    rows, *rest = kernel.phases
+    assert {"T0", "T1"} <= {buffer.name for buffer in rows.buffers}
+    assert all({"T0", "T1"}.isdisjoint(buffer.name for buffer in phase.buffers) for phase in rest)
+
+
 @pytest.mark.parametrize("shape", [(13, 9), (17, 1021), (300, 1000), (40, 4096)])
 @pytest.mark.parametrize("dtype", [D.Float, D.BFloat16], ids=lambda d: d.name)
 def test_a_matrix_is_read_once_for_its_rows_and_for_all_of_it(shape: tuple[int, int], dtype: D) -> None:
