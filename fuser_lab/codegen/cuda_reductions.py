@@ -50,7 +50,7 @@ class Threads:
             # Several rows share a warp, and some may be beyond the last, so the mask has only the lanes of this row.
             mask = f"{name}_lanes"
             yield f"{mask} = {(1 << lanes) - 1:#x} << (cuda.threadIdx.y * {lanes} % {WARP})"
-        yield from self._shuffled(statement, lanes, mask)
+        yield from self._shuffle(statement, lanes, mask)
         if statement.scope is Scope.WARP:
             return
         warps, shared = self.count // WARP, f"{name}_shared"
@@ -66,11 +66,11 @@ class Threads:
         yield "cuda.syncthreads()"
         if warps & (warps - 1) == 0:
             yield f"{name} = {shared}[{self.lane} % {warps}]"
-            yield from self._shuffled(statement, warps, FULL_MASK)
+            yield from self._shuffle(statement, warps, FULL_MASK)
             return
         yield f"{name} = {self.spelling.constant(dtype, statement.identity)}"
         yield f"for warp in range({warps}):"
-        yield from self._combined(statement, f"{shared}[warp]")
+        yield from self._combine(statement, f"{shared}[warp]")
 
     def _in_cluster(self, statement: Reduce, shared: str, warps: int) -> Iterator[str]:
         """Yield the lines by which each warp sends its result to all blocks of a cluster, and each block combines them.
@@ -90,23 +90,23 @@ class Threads:
             yield f"{name} = {shared}[{place}]{ending}"
             if total > WARP:
                 yield f"for step in range(1, {total // WARP}):"
-                yield from self._combined(statement, f"{shared}[step * {WARP} + {place}]{ending}")
-            yield from self._shuffled(statement, lanes, FULL_MASK)
+                yield from self._combine(statement, f"{shared}[step * {WARP} + {place}]{ending}")
+            yield from self._shuffle(statement, lanes, FULL_MASK)
             return
         yield f"{name} = {self.spelling.constant(dtype, statement.identity)}"
         yield f"for warp in range({lane}, {total}, {WARP}):"
-        yield from self._combined(statement, f"{shared}[warp]{ending}")
-        yield from self._shuffled(statement, WARP, FULL_MASK)
+        yield from self._combine(statement, f"{shared}[warp]{ending}")
+        yield from self._shuffle(statement, WARP, FULL_MASK)
 
-    def _shuffled(self, statement: Reduce, lanes: int, mask: str) -> Iterator[str]:
+    def _shuffle(self, statement: Reduce, lanes: int, mask: str) -> Iterator[str]:
         """Yield the exchange among ``lanes`` adjacent lanes, halving the distance each time; all get the result."""
         if lanes > 1:
             value = Var(statement.value.dtype, statement.name)
             yield f"for step in range({lanes.bit_length() - 1}):"
             received = self.spelling.exchange(f"shfl_xor_sync({mask}, {{}}, {lanes // 2} >> step)", value)
-            yield from self._combined(statement, received)
+            yield from self._combine(statement, received)
 
-    def _combined(self, statement: Reduce, value: str) -> Iterator[str]:
+    def _combine(self, statement: Reduce, value: str) -> Iterator[str]:
         """Yield the body of a loop that combines the result with another value."""
         dtype, name, other = statement.value.dtype, statement.name, f"{statement.name}_other"
         yield f"{INDENT}{other} = {value}"

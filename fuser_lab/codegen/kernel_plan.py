@@ -503,7 +503,7 @@ def _computed_with(fusion: Fusion, totals: tuple[TensorView, ...]) -> tuple[Tens
 
 def _part(fusion: Fusion, inputs: tuple[Val, ...], outputs: tuple[TensorView, ...]) -> Fusion:
     """Return the part of a fusion that computes some of its values from others."""
-    given = set(inputs)
-    exprs = needed_exprs([expr for expr in fusion.exprs if given.isdisjoint(expr.outputs)], outputs)
+    operands = set(inputs)
+    exprs = needed_exprs([expr for expr in fusion.exprs if operands.isdisjoint(expr.outputs)], outputs)
     return Fusion(inputs=inputs, exprs=exprs, outputs=outputs, keeps_float=fusion.keeps_float)
 
