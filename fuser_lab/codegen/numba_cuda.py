@@ -22,7 +22,7 @@ from fuser_lab.codegen.emitter import (
     storage_name,
     used_names,
 )
-from fuser_lab.codegen.index_math import Range, linear, range_of, remainder_form, substitute, variables
+from fuser_lab.codegen.index_math import Range, linear, range_of, remainder_form, substitute
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Arrive,
@@ -42,14 +42,13 @@ from fuser_lab.codegen.kernel_ir import (
     Scope,
     Send,
     Statement,
-    Store,
     Uniforms,
     VectorLoad,
     VectorStore,
     every_term,
     walk,
 )
-from fuser_lab.codegen.rewrites import NarrowValues, narrow_values
+from fuser_lab.codegen.rewrites import NarrowValues, indexes_registers, narrow_values
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
@@ -147,13 +146,8 @@ def _is_unrolled(loop: Loop) -> bool:
 
 def _needs_registers(loop: Loop) -> bool:
     """Whether a loop over elements that a thread keeps computes functions, which NVVM by itself may not write out."""
-    statements = list(walk(loop.body))
-    terms = [term for statement in statements for term in every_term(statement)]
-    return any(isinstance(term, Apply) and term.fn in MATH for term in terms) and any(
-        isinstance(access, Load | Store) and access.buffer.role in _OF_A_THREAD
-        and loop.var in variables(access.position)
-        for access in (*statements, *terms)
-    )
+    terms = (term for statement in walk(loop.body) for term in every_term(statement))
+    return indexes_registers(loop) and any(isinstance(term, Apply) and term.fn in MATH for term in terms)
 
 
 def _statement_count(statements: tuple[Statement, ...]) -> int:

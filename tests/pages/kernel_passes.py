@@ -63,13 +63,14 @@ def _store(memory: _Memory, position: Term, value: Term) -> Store:
 
 NAMES: dict[str, Any] = {
     "T0": _Memory("T0", Role.INPUT), "T1": _Memory("T1", Role.OUTPUT),
-    **{name: Var(DataType.Index, name) for name in ("c", "v", "at")},
+    "kept": _Memory("kept", Role.SCRATCH),
+    **{name: Var(DataType.Index, name) for name in ("c", "k", "v", "at")},
     **{name: Var(DataType.Float, name) for name in ("t0", "t1", "t2", "t3")},
     **{kind.name: kind for kind in (ParallelType.serial, ParallelType.block_x, ParallelType.vectorize)},
     "loop": _loop, "let": lambda var, value: Let(name=var.name, value=value), "store": _store, "choose": _choose,
     "apply": apply, "cast": cast, "number": lambda value: Const(DataType.Float, value), "Index": DataType.Index,
 }
-"""What an example may name: an input and an output of 64 Floats, variables, kinds of loops, statements and terms."""
+"""What an example may name: an input, an output and a thread's array of 64 Floats, variables, loops, statements, terms."""
 
 
 def body_of(shown: KernelPass) -> Block:
