@@ -70,7 +70,7 @@ NAMES: dict[str, Any] = {
     "loop": _loop, "let": lambda var, value: Let(name=var.name, value=value), "store": _store, "choose": _choose,
     "apply": apply, "cast": cast, "number": lambda value: Const(DataType.Float, value), "Index": DataType.Index,
 }
-"""What an example may name: an input, an output and a thread's array of 64 Floats, variables, loops, statements, terms."""
+"""What an example may name: an input, an output and a thread's array of 64 Floats, variables, loops and terms."""
 
 
 def body_of(shown: KernelPass) -> Block:
