@@ -155,14 +155,13 @@ def write_parts(content: bytes, options: object, gm: Any, parts: object) -> None
 def read_parts(content: bytes, options: object) -> tuple[Any, Any] | None:
     """Return the graph and the parts that `write_parts` stored, or None."""
     stored = read_object(_PARTS, _key(content, options))
-    if stored is None:
-        return None
-    with _no_modes():
-        return read_graph(stored)
+    with contextlib.suppress(Exception), _no_modes():
+        return None if stored is None else read_graph(stored)
+    return None
 
 
 def _key(content: bytes, options: object) -> str:
-    return f"{hashlib.sha256(content).hexdigest()} {options!r}"
+    return f"{hashlib.sha256(content).hexdigest()} {options!r} {torch_for('fuser_lab.bridge').__version__}"
 
 
 @functools.cache
