@@ -18,10 +18,10 @@ from fuser_lab.bridge.graph_cache import (
     graph_of,
     graphs_kept,
     has_cache,
-    keep_parts,
     kept_compiler,
     kept_graph,
-    kept_parts,
+    read_parts,
+    write_parts,
 )
 from fuser_lab.bridge.input_names import input_names, write_input_names
 from fuser_lab.bridge.lists import RegionList
@@ -274,7 +274,7 @@ def graph_callable(gm: Any, kind: str, capture: Capture, content: bytes = b"") -
     if not content and is_symbolic(gm):
         return _box(_Sizes(gm, kind, capture).run)
     with collecting_rarely():  # possibly of a backward graph, which torch may trace at its first run
-        graph = _found_graph(kind, capture, content) if content else None
+        graph = _stored_graph(kind, capture, content) if content else None
         graph = graph or capture_graph(gm or graph_of(content), kind, capture, content)
     capture.add(graph)
     assert isinstance(graph.run, FlatGraph)  # of a graph with known sizes
@@ -297,16 +297,17 @@ def capture_graph(gm: Any, kind: str, capture: Capture, content: bytes = b"") ->
     """
     _, regions, left = _with_kernels(gm, prepare(gm), capture, capture.options.cutting)
     if content and tuned_state() < 0:
-        keep_parts(content, _deciding(capture), gm, ([(region.nodes, region.signature) for region in regions], left))
+        parts = [(region.nodes, region.signature) for region in regions]
+        write_parts(content, _key_options(capture), gm, (parts, left))
     return _with_regions(gm, kind, regions, left, capture.options.wishes)
 
 
-def _found_graph(kind: str, capture: Capture, content: bytes) -> CapturedGraph | None:
+def _stored_graph(kind: str, capture: Capture, content: bytes) -> CapturedGraph | None:
     """Return the graph that had these bytes before another process found its regions."""
-    found = kept_parts(content, _deciding(capture)) if tuned_state() < 0 else None
-    if found is None:
+    stored = read_parts(content, _key_options(capture)) if tuned_state() < 0 else None
+    if stored is None:
         return None
-    options, (gm, (parts, left)) = capture.options, found
+    options, (gm, (parts, left)) = capture.options, stored
     regions = [
         TorchRegion(
             index, nodes, options.cutting, checked=options.check, idle=capture.idle, signature=signature,
@@ -315,7 +316,7 @@ def _found_graph(kind: str, capture: Capture, content: bytes) -> CapturedGraph |
     return _with_regions(gm, kind, regions, left, options.wishes)
 
 
-def _deciding(capture: Capture) -> tuple[object, ...]:
+def _key_options(capture: Capture) -> tuple[object, ...]:
     """Return what decides the regions of a graph besides the graph: options, and devices that plans may be for."""
     cutting = capture.options.cutting
     return capture.options, cutting.device_for(()), device_of(cutting.target)

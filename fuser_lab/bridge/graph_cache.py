@@ -7,7 +7,7 @@ what AOTAutograd knows about mutations, aliases and gradients. Where torch has n
 the graph is traced. Entries are pickles, so they are files of `fuser_lab.runtime.store`, which returns only what this
 user has written. Torch's settings (``TORCHINDUCTOR_AUTOGRAD_CACHE=0``) switch the cache off.
 
-The regions of a graph are another file (`keep_parts`), found by the bytes of the graph and what decides its regions.
+The regions of a graph are another file (`write_parts`), found by the bytes of the graph and what decides its regions.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import modules_of, origin_of
 from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime import store
-from fuser_lab.runtime.kept import files_digest, find, keep
+from fuser_lab.runtime.object_files import files_digest, read_object, write_object
 
 Run = Callable[[list[Any]], Any]  # a graph as a function of a list of arguments, which it empties
 Capture = Callable[[Any, str, bytes], Run]  # returns the run of a graph, which may be None, of a kind and with bytes
@@ -146,23 +146,22 @@ def graph_of(content: bytes) -> Any:
         return read_graph(content)[0]
 
 
-def keep_parts(content: bytes, options: object, gm: Any, parts: object) -> None:
-    """Keep a graph in which regions were found, and its parts, which contain nodes; the graph had the bytes before."""
-    with contextlib.suppress(Exception), _no_modes():  # otherwise, each process finds the parts
-        keep(_PARTS, _asked(content, options), write_graph(gm, parts))
+def write_parts(content: bytes, options: object, gm: Any, parts: object) -> None:
+    """Store a graph in which regions were found, and its parts, which contain nodes; the graph had the bytes before."""
+    with contextlib.suppress(Exception), _no_modes():  # otherwise, each process finds the regions
+        write_object(_PARTS, _key(content, options), write_graph(gm, parts))
 
 
-def kept_parts(content: bytes, options: object) -> tuple[Any, Any] | None:
-    """Return the graph and the parts of `keep_parts`, if there are any."""
-    found = find(_PARTS, _asked(content, options))
-    if found is None:
-        return None
-    with _no_modes():
-        return read_graph(found)
+def read_parts(content: bytes, options: object) -> tuple[Any, Any] | None:
+    """Return the graph and the parts that `write_parts` stored, or None."""
+    stored = read_object(_PARTS, _key(content, options))
+    with contextlib.suppress(Exception), _no_modes():
+        return None if stored is None else read_graph(stored)
+    return None
 
 
-def _asked(content: bytes, options: object) -> str:
-    return f"{hashlib.sha256(content).hexdigest()} {options!r}"
+def _key(content: bytes, options: object) -> str:
+    return f"{hashlib.sha256(content).hexdigest()} {options!r} {torch_for('fuser_lab.bridge').__version__}"
 
 
 @functools.cache

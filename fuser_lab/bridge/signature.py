@@ -29,7 +29,7 @@ from fuser_lab.plan.kept_results import tuned_state
 from fuser_lab.plan.planning import device_of, segment
 from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime.cpu.this_cpu import cpu_of_regions
-from fuser_lab.runtime.kept import find, keep
+from fuser_lab.runtime.object_files import read_object, write_object
 from fuser_lab.segmentation import SegmenterOptions, Strategy
 from fuser_lab.targets import CPU, has_own_memory, is_on_host
 
@@ -148,8 +148,8 @@ class Recorded:
 
         with self._lock:
             plan = cut()
-            if asked := _asked(self.signature):
-                keep(_FOLDER, asked, (self.definition, self.specs, self.made, plan))
+            if key := _key_of(self.signature):
+                write_object(_FOLDER, key, (self.definition, self.specs, self.made, plan))
             return replace(plan, shared=self.signature.shared)
 
     def _has_other_orders(self) -> bool:
@@ -211,7 +211,7 @@ def record_definition(signature: Signature) -> Recorded:
         if cached is not None:
             _RECORDED.move_to_end(key)
             return cached
-    made = _found(signature) or _record(signature)
+    made = _stored_definition(signature) or _record(signature)
     with _LOCK:
         cached = _RECORDED.setdefault(key, made)
         while len(_RECORDED) > _KEPT:
@@ -219,24 +219,24 @@ def record_definition(signature: Signature) -> Recorded:
     return cached
 
 
-def _asked(signature: Signature) -> str:
-    """Return the text that determines a definition and its plan; an empty text if they are not kept on disk."""
+def _key_of(signature: Signature) -> str:
+    """Return the text that determines a definition and its plan; an empty text if they are not on disk."""
     cutting = signature.cutting
     if cutting.strategy not in _SEARCHED or tuned_state() >= 0:
         return ""
     return repr((cutting.strategy, signature.device, cutting.options, signature.text))
 
 
-def _found(signature: Signature) -> Recorded | None:
+def _stored_definition(signature: Signature) -> Recorded | None:
     """Return the definition that another process has recorded, with its plan."""
-    asked = _asked(signature)
-    kept = find(_FOLDER, asked) if asked else None
-    if kept is None:
+    key = _key_of(signature)
+    stored = read_object(_FOLDER, key) if key else None
+    if stored is None:
         return None
-    definition, specs, made, plan = kept
-    found = Recorded(definition=definition, specs=specs, made=made, signature=signature)
-    vars(found)["plan"] = replace(plan, shared=signature.shared)
-    return found
+    definition, specs, made, plan = stored
+    recorded = Recorded(definition=definition, specs=specs, made=made, signature=signature)
+    vars(recorded)["plan"] = replace(plan, shared=signature.shared)
+    return recorded
 
 
 def _record(signature: Signature) -> Recorded:

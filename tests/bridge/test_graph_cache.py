@@ -1,12 +1,14 @@
 """Another process finds the graphs of AOTAutograd, their regions and kernels, and they are as if made again."""
 
 import importlib
+import pickle
 
 import pytest
 from needs import needs
 
 from fuser_lab.bridge import capture, signature
 from fuser_lab.bridge.graph_cache import has_cache
+from fuser_lab.runtime import store
 from fuser_lab.runtime.plan import variants
 
 torch = needs("torch")
@@ -81,6 +83,18 @@ def test_a_second_process_makes_nothing_again(cache, function):
     assert {"partition_graph", "_record", "segment", "generate"} <= {*done}
     torch.testing.assert_close(found, traced, rtol=0, atol=0)
     torch.testing.assert_close(after_again, after, rtol=0, atol=0)
+    assert seen_again == seen
+
+
+def test_regions_are_made_again_if_their_file_cannot_be_read(cache, tmp_path):
+    made, seen, _ = outcome(noisy)
+    (*files,) = (tmp_path / "kernels" / "parts").iterdir()
+    assert len(files) == cache.count("partition_graph") == 2
+    for file in files:
+        store.write(f"parts/{file.name}", pickle.dumps(b"damaged"))
+    made_again, seen_again, _ = outcome(noisy)
+    assert cache.count("partition_graph") == 4
+    torch.testing.assert_close(made_again, made, rtol=0, atol=0)
     assert seen_again == seen
 
 

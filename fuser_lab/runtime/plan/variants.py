@@ -18,7 +18,7 @@ from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime.arrays import shared_with_torch
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.evaluate import evaluate_segment
-from fuser_lab.runtime.kept import kept
+from fuser_lab.runtime.object_files import read_or_make
 from fuser_lab.runtime.plan.ahead import compile_ahead
 from fuser_lab.runtime.plan.aliased_buffers import StoredView
 from fuser_lab.runtime.plan.by_hand import in_lock_step
@@ -285,8 +285,8 @@ def kept_kernel(request: KernelRequest) -> GeneratedKernel:
         return generate(request)
     fusion = request.fusion
     names = [value.name for value in fusion.inputs], [[v.name for v in (e, *e.outputs)] for e in fusion.exprs]
-    asked = (request.key, request.function, names, chosen_compiler())
-    return kept("sources", repr(asked), lambda: generate(request))
+    key = (request.key, request.function, names, chosen_compiler())
+    return read_or_make("sources", repr(key), lambda: generate(request))
 
 
 def _kernels_of(steps: Sequence[Step]) -> tuple[GeneratedKernel, ...]:

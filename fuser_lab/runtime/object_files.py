@@ -1,4 +1,4 @@
-"""Objects that take long to make, on disk by what was asked for, so that other processes do not make them again.
+"""Objects that take long to make, on disk by a text that determines them, so that each is made by one process.
 
 They are pickles in files of `fuser_lab.runtime.store`, which returns only what this user has written.
 """
@@ -16,33 +16,33 @@ from fuser_lab.runtime import store
 T = TypeVar("T")
 
 
-def kept(folder: str, asked: str, make: Callable[[], T]) -> T:
-    """Return the object on disk for a text that determines it, or else the one that ``make`` returns, which is kept."""
-    found: T | None = find(folder, asked)
-    if found is not None:
-        return found
+def read_or_make(folder: str, text: str, make: Callable[[], T]) -> T:
+    """Return the object on disk for a text that determines it, or else the one that ``make`` returns, and store it."""
+    stored: T | None = read_object(folder, text)
+    if stored is not None:
+        return stored
     made = make()
-    keep(folder, asked, made)
+    write_object(folder, text, made)
     return made
 
 
-def find(folder: str, asked: str) -> Any:
+def read_object(folder: str, text: str) -> Any:
     """Return the object on disk for a text that determines it; None if there is none."""
-    content = store.read(_file(folder, asked))
+    content = store.read(_file(folder, text))
     if content is not None:
         with contextlib.suppress(Exception):  # another version of a library may have written it
             return pickle.loads(content)  # noqa: S301 - written by this user and sealed
     return None
 
 
-def keep(folder: str, asked: str, made: object) -> None:
-    """Keep an object on disk; one that cannot be pickled is made in each process."""
+def write_object(folder: str, text: str, value: object) -> None:
+    """Store an object on disk; one that cannot be pickled is made in each process."""
     with contextlib.suppress(Exception):
-        store.write(_file(folder, asked), pickle.dumps(made))
+        store.write(_file(folder, text), pickle.dumps(value))
 
 
-def _file(folder: str, asked: str) -> str:
-    return f"{folder}/{hashlib.sha256(f'{files_digest()} {asked}'.encode()).hexdigest()}"
+def _file(folder: str, text: str) -> str:
+    return f"{folder}/{hashlib.sha256(f'{files_digest()} {text}'.encode()).hexdigest()}"
 
 
 @functools.cache

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from fuser_lab.runtime import kept, store
+from fuser_lab.runtime import object_files, store
 
 
 class Unreadable:
@@ -23,14 +23,14 @@ def made(monkeypatch, tmp_path):
 
 
 def found(made, asked="text", content=(1, "a")):
-    return kept.kept("things", asked, lambda: made.append(asked) or content)
+    return object_files.read_or_make("things", asked, lambda: made.append(asked) or content)
 
 
 def test_an_object_is_made_once_per_text_and_version_of_the_package(made, monkeypatch):
     assert found(made) == found(made) == (1, "a")
     assert found(made, "other", 2) == 2
     assert made == ["text", "other"]
-    monkeypatch.setattr(kept, "files_digest", lambda: "another version")
+    monkeypatch.setattr(object_files, "files_digest", lambda: "another version")
     assert found(made) == (1, "a")
     assert made == ["text", "other", "text"]
 
@@ -38,7 +38,7 @@ def test_an_object_is_made_once_per_text_and_version_of_the_package(made, monkey
 @pytest.mark.parametrize("content", [b"damaged", pickle.dumps(Unreadable())])
 def test_what_cannot_be_read_is_made_again(made, content):
     found(made)
-    store.write(kept._file("things", "text"), content)
+    store.write(object_files._file("things", "text"), content)
     assert found(made) == found(made) == (1, "a")
     assert made == ["text", "text"]
 
