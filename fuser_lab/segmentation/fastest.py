@@ -4,7 +4,7 @@ The search begins with the plans of the other strategies, under nvFuser's rules 
 without them. The best plans that repeat nothing are improved by merging segments and moving expressions
 (`local_search`), and by splitting slow kernels; then the best plan's boundaries are recomputed one by one, as long as
 that is predicted to save time, and segments that have become neighbours are merged. A search in limited time also
-begins with recomputation and splits: they are few attempts, which save much.
+begins with recomputation and splits, or with merges where launches take longest: few attempts, which save much.
 """
 
 from collections.abc import Iterator, Sequence
