@@ -4,7 +4,7 @@ The search begins with the plans of the other strategies, under nvFuser's rules 
 without them. The best plans that repeat nothing are improved by merging segments and moving expressions
 (`local_search`), and by splitting slow kernels; then the best plan's boundaries are recomputed one by one, as long as
 that is predicted to save time, and segments that have become neighbours are merged. A search in limited time also
-begins with recomputation and splits: they are few attempts, which save much.
+begins with recomputation and splits, or with merges where launches take longest: few attempts, which save much.
 """
 
 from collections.abc import Iterator, Sequence
@@ -48,6 +48,9 @@ SHARE = 0.1  # part of the time that a plan may save in all its runs that the se
 # Seconds of processor time in which a small kernel is compiled, which a plan with fewer kernels saves: 0.05 to 0.26 for
 # kernels of 3 to 14 ops (AMD EPYC, 2026-11-29).
 COMPILED = 0.1
+# Part of the time of a launch by which a gap between two kernels is longer if the host launches each than in a CUDA
+# graph: plans of 5, 12, 23 and 37 tiny kernels took 0.5 to 0.7 us per kernel longer than predicted (H200, 2026-11-30).
+IN_STREAM = 0.15
 ROUNDS = 3  # rounds of the search, each with the prices that the clock corrected after the previous round
 UNKNOWN = 1.2  # factor on the time by bytes and arithmetic for kernels that the clock does not know
 MOST_SPLITS = 8  # plans tried that split a slow kernel
@@ -91,7 +94,7 @@ def fastest(
     search.begin()
     # In limited time, what saves most in a second comes first.
     first = (search.store_tables, search.recompute) if search.is_limited else ()
-    if search.best.waits_for_host:
+    if search.best.on_host > sum(search.best.times):
         first = (search.merge, *first)
     for step in (*first, search.open, search.improve, search.recompute):
         if not budget.is_late:
@@ -127,7 +130,8 @@ def _work(group: SegmentedGroup, model: TimeModel) -> Work:
 class _TimedPlan:
     """A plan that schedulers accept, the predicted seconds of its segments, and the attempts that make it.
 
-    ``launch`` are the seconds in which the host launches a kernel of a program that runs; 0 if a graph launches all.
+    ``launch`` are the seconds in which the host launches a kernel of a program that runs on a GPU; 0 if a CUDA graph
+    launches all kernels, as the clock assumes.
     """
 
     segmented: SegmentedFusion
@@ -137,16 +141,12 @@ class _TimedPlan:
 
     @property
     def seconds(self) -> float:
-        """Predicted seconds of the plan: of its kernels, or of the host if it takes longer to launch them."""
-        return max(sum(self.times), self._on_host)
+        """Predicted seconds of the plan's kernels and of the gaps between them."""
+        return sum(self.times) + IN_STREAM * self.on_host
 
     @property
-    def waits_for_host(self) -> bool:
-        """Whether the kernels end before the host has launched the next ones."""
-        return self._on_host > sum(self.times)
-
-    @property
-    def _on_host(self) -> float:
+    def on_host(self) -> float:
+        """Seconds in which the host launches the plan's kernels."""
         return self.launch * sum(map(bool, self.times))
 
 
@@ -185,7 +185,7 @@ class _Search:
     @property
     def best(self) -> _TimedPlan:
         """The fastest plan so far; on a tie the first, which is the closest to nvFuser's."""
-        return min(self.known, key=lambda plan: (plan.seconds, sum(plan.times)))
+        return min(self.known, key=lambda plan: plan.seconds)
 
     def _plans_of(self, space: TimedSpace) -> list[_TimedPlan]:
         """Return the known plans of the space's fusion in which no two segments compute an expression."""
@@ -240,7 +240,8 @@ class _Search:
         )
         exprs = [expr for group in groups for expr in group.exprs]
         moved = max(sum(group.moved for group in groups) - between, 0)
-        return max(plan.seconds - self.model.seconds(moved, self.model.work(exprs), product_flops(exprs)), 0.0)
+        least = self.model.seconds(moved, self.model.work(exprs), product_flops(exprs))
+        return max(sum(plan.times) - least, plan.on_host - least, 0.0)
 
     def _add(self, word: str, attempts: Iterator[Attempt]) -> None:
         made = tuple(replace(attempt, phase=f"{word}: {attempt.phase}") for attempt in attempts)
@@ -255,7 +256,8 @@ class _Search:
             # The limit refuses a segment that the plan would have, which would be priced as calls of the library.
             segmented = assemble(fold.fusion, fold.groups(), fold.recomputed, self.oracle, fold.replicas)
         times = self.times(segmented, limited=bool(self.known))
-        launch = self.model.launch if self.is_limited else 0.0
+        on_gpu = not self.model.repeats  # the clock of a CPU measures calls
+        launch = self.model.launch if self.is_limited and on_gpu else 0.0
         self.known.append(_TimedPlan(segmented=segmented, times=times, attempts=tuple(attempts), launch=launch))
 
     def times(self, segmented: SegmentedFusion, *, limited: bool = True) -> tuple[float, ...]:

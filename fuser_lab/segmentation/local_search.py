@@ -201,14 +201,13 @@ def merges(
     space = partition.space
     count = len(space.units) if most is None else most
     heap: list[tuple[bool, int, int, int]] = []
-    refused: list[tuple[int, int]] = []
+    refused: dict[int, int] = {}  # for each segment, a unit of each other with which it, or a part of it, was refused
 
     def add(a: int, b: int) -> None:
         saved = partition.segments[a] + partition.segments[b] - space.price(a | b, space.joined(a, b))
         if saved > 0:
             first, second = (a, b) if a & -a < b & -b else (b, a)
-            is_doubted = any(not (c & ~a or d & ~b) or not (c & ~b or d & ~a) for c, d in refused)
-            heappush(heap, (is_doubted, -saved, first, second))
+            heappush(heap, (bool(refused.get(a, 0) & b), -saved, first, second))
 
     def near(mask: int) -> Iterable[int]:
         if apart is None:
@@ -228,18 +227,19 @@ def merges(
         _, _, a, b = heappop(heap)
         if a not in partition.segments or b not in partition.segments:
             continue
-        price = None
-        if not partition.cycle_with((a, b), (a | b,)):
-            price = legal_price(space, space.join(a, b))
+        is_apart = bool(partition.cycle_with((a, b), (a | b,)))  # until what lies between joins one of them
+        price = None if is_apart else legal_price(space, space.join(a, b))
         paid = partition.segments[a] + partition.segments[b]
         accepted = price is not None and price < paid
         yield a, b, accepted
         if accepted and price is not None:
             partition.replace((a, b), {a | b: price})
+            refused[a | b] = refused.pop(a, 0) | refused.pop(b, 0)
             for other in near(a | b):
                 add(a | b, other)
-        elif most is not None:
-            refused.append((a, b))
+        elif most is not None and not is_apart:
+            refused[a] = refused.get(a, 0) | b & -b
+            refused[b] = refused.get(b, 0) | a & -a
 
 
 def runs(partition: Partition) -> Iterator[tuple[int, bool]]:
