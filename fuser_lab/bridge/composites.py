@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.targets import is_on_host
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
@@ -40,7 +41,7 @@ def _product_with_vectors(a: Any, b: Any) -> Any:
     rows, inner, columns = a.shape[1], a.shape[2], b.shape[2]
     if _is_one(inner):
         return a * b
-    if a.device.type != "cpu" or not (_is_one(rows) or _is_one(columns)):
+    if not is_on_host(a.device.type) or not (_is_one(rows) or _is_one(columns)):
         return NotImplemented
     wide = a.float() if a.dtype.itemsize == 2 and a.dtype.is_floating_point else a
     return (wide.unsqueeze(-1) * b.to(wide.dtype).unsqueeze(1)).sum(2, dtype=wide.dtype).to(a.dtype)
