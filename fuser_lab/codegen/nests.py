@@ -421,9 +421,8 @@ def _in_memory_order(
     kept_axes, reduced = order(nest.kept), order(nest.reduced)
     # Inputs in another order than the results do not say that the reduced axis grows with the batch.
     outermost = [steps, *(_steps_of_result(nest, tensor, layouts) for tensor in nest.full)]
-    return replace(
-        nest, kept=kept_axes, reduced=reduced, reduces_outermost=all(map(reduces_outermost, outermost)), written=written,
-    )
+    reduces = all(map(reduces_outermost, outermost))
+    return replace(nest, kept=kept_axes, reduced=reduced, reduces_outermost=reduces, written=written)
 
 
 def _steps_of_result(nest: Nest, tensor: TensorView, layouts: Mapping[TensorView, Layout]) -> dict[str, int]:
