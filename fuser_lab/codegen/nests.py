@@ -401,10 +401,7 @@ def _in_memory_order(
     written = at_one_point(fusion, nest, buffers, layouts) if nest.reductions else None
     best = (-1, -1)
     if written is None:
-        tensor = nest.full[0]
-        for component, stride in zip(nest.index[tensor], layouts[tensor].strides, strict=True):
-            if isinstance(component, Var):
-                steps[component.name] = stride
+        steps = _steps_of_result(nest, nest.full[0], layouts)
     else:
         behind = _axes_behind(written, nest.axes)
         for statement in walk(written):
@@ -412,12 +409,25 @@ def _in_memory_order(
                 candidate = _steps(load.buffer, load.position, nest.axes, behind)
                 if (len(candidate), load.buffer.size) > best:
                     best, steps = (len(candidate), load.buffer.size), candidate
+
     def order(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(sorted(axes, key=lambda a: -steps.get(a.name, 0)))
 
+    def reduces_outermost(of_axis: Mapping[str, int]) -> bool:
+        axes = (*kept_axes[:1], *reduced[:1])
+        return max(axes, key=lambda a: of_axis.get(a.name, 0), default=None) in reduced
+
     kept_axes, reduced = order(nest.kept), order(nest.reduced)
-    outer = max((*kept_axes[:1], *reduced[:1]), key=lambda a: steps.get(a.name, 0), default=None)
-    return replace(nest, kept=kept_axes, reduced=reduced, reduces_outermost=outer in reduced, written=written)
+    # Inputs in another order than the results do not say that the reduced axis grows with the batch.
+    outermost = [steps, *(_steps_of_result(nest, tensor, layouts) for tensor in nest.full)]
+    reduces = all(map(reduces_outermost, outermost))
+    return replace(nest, kept=kept_axes, reduced=reduced, reduces_outermost=reduces, written=written)
+
+
+def _steps_of_result(nest: Nest, tensor: TensorView, layouts: Mapping[TensorView, Layout]) -> dict[str, int]:
+    """Return the stride of a result along each axis of a nest that is one of the result's own."""
+    places = zip(nest.index[tensor], layouts[tensor].strides, strict=True)
+    return {component.name: stride for component, stride in places if isinstance(component, Var)}
 
 
 def _loads(statement: Statement) -> Iterator[Load]:

@@ -629,6 +629,22 @@ def test_schedules_fit_the_machine(space: Space, vector: int) -> None:
         assert sum((4, 4, 8)[: walk_rows.shared]) * held * walk_rows.threads[0] <= SHARED_OF_A_BLOCK
 
 
+@pytest.mark.parametrize(("record", "scheduler", "grows"), [
+    (softmax, S.INNER_PERSISTENT, False), (totals(1), S.REDUCTION, True),
+])
+def test_rows_grow_with_the_batch_unless_results_have_another_outermost_axis(
+    record: Any, scheduler: S, grows: bool,
+) -> None:
+    (nest,) = lower(build(record, [(2000, 3000)], D.Float), scheduler, "cuda", "kernel", {"T0": (1, 2000)}).nests
+    assert nest.space.reduces_outermost is grows
+
+
+@pytest.mark.parametrize(("dtype", "lanes"), [(D.Float, 32), (D.Double, 64)])
+def test_an_element_of_double_takes_two_registers(dtype: DataType, lanes: int) -> None:
+    (nest,) = lower(build(softmax, [(9999, 1024)], dtype), S.INNER_PERSISTENT, "cuda", "kernel").nests
+    assert nest.schedule.threads[0] == lanes
+
+
 def test_columns_read_through_a_permutation_are_loaded_ahead() -> None:
     """One element at a time: the loads of a round precede its stores, across which no compiler moves them."""
     def record(fd: Any, x: Any) -> Any:

@@ -56,6 +56,25 @@ def test_each_element_is_read_once(record: Any, shapes: list[tuple[int, ...]], d
     assert not kernel.workspace
 
 
+def test_functions_of_columns_are_computed_once_and_their_results_stay_in_registers() -> None:
+    def record(fd: Any, x: Any, y: Any) -> Any:
+        f = fd.ops.sub(x, fd.ops.max(x, [0], keepdim=True))
+        g = fd.ops.log1p(fd.ops.abs(fd.ops.mul(f, y)))
+        h = fd.ops.truediv(g, fd.ops.sum(g, [0], keepdim=True))
+        return fd.ops.truediv(h, fd.ops.max(h, [0], keepdim=True))
+
+    shapes = [(40, 160), (40, 160)]
+    fusion = build(record, shapes, D.Float)
+    kernel = run(fusion, S.OUTER_PERSISTENT, [numbers(shape, D.Float) for shape in shapes], ONE_SM)
+    (schedule,) = schedules(kernel)
+    assert (schedule.kind, schedule.values) == (NestKind.BLOCK_KEPT_COLUMNS, True)
+    roots = [root for phase in kernel.phases for s in walk(phase.body) for root in terms_of(s)]
+    assert sum(isinstance(term, Apply) and term.fn == "log1p" for root in roots for term in root.walk()) == 1
+    source = generate(fusion, S.OUTER_PERSISTENT, "cuda", device=ONE_SM).source
+    loops = [block for block in source.split("for u in ")[1:] if "math.log1p" in block.split("syncthreads")[0]]
+    assert [loop.partition("(")[0] for loop in loops] == ["unrolled"]
+
+
 @pytest.mark.parametrize("dtype", [D.Float, D.BFloat16])
 def test_columns_of_an_input_whose_elements_are_not_adjacent_are_kept_as_well(dtype: D) -> None:
     """As in the gradient of a softmax over channels, where one operand has the other order in memory."""
