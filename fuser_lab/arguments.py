@@ -95,7 +95,7 @@ class Kind:
         try:
             return self.take(value)
         except _Refused as refused:
-            refusal = refused
+            refusal = refused.with_traceback(None)  # which would be in a cycle with this frame
         named = f"{argument}{refusal.place}"
         msg = (
             f"{f'{function}: ' if function else ''}{named} must be {refusal.accepted}, given "
@@ -113,7 +113,8 @@ class Kind:
                 try:
                     return kind.take(value)
                 except _Refused as refused:
-                    refusals.append(refused)
+                    # Its traceback would keep the frames of all callers, with their arrays, in a cycle with this list.
+                    refusals.append(refused.with_traceback(None))
             # The kind whose type fits gives the most specific message.
             near = [r for r in refusals if not r.of_type or r.place]
             raise near[0] if near else _Refused(value, accepted, of_type=True)

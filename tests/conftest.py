@@ -1,5 +1,6 @@
 """Settings of all tests: environment variables that Numba reads, hypothesis, and what a machine may lack."""
 
+import ast
 import ctypes
 import functools
 import gc
@@ -25,6 +26,8 @@ from browser_path import HOW, find_browser
 from needs import INSTALL, MAY_BE_SKIPPED, NEEDS_DEVICE, missing, needs
 from shares import sample, shared_out
 
+from fuser_lab.process.collector import collector_paused
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
@@ -34,6 +37,9 @@ LONGEST = ("browser", "notebooks")
 
 # nbformat imports jsonschema, which would make parsers of 38 grammars to check addresses: 1.3 s in each process.
 sys.modules.setdefault("rfc3987_syntax", None)  # as if it were not installed
+
+# pytest parses the modules that it imports and the files of a traceback.
+ast.parse = collector_paused()(ast.parse)
 
 hypothesis.settings.register_profile("fuser_lab", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("fuser_lab")

@@ -47,7 +47,6 @@ class _Walk:
             if (name in depends or name not in self._by_name)
             and (flow.feeds.get(name) or (name in self._by_name and self._by_name[name].kind is OpKind.REDUCTION))
         }
-        self._resolves: dict[tuple[_Axis, str], bool] = {}
 
     def run(self) -> Unresolved | None:
         first = [link.name for link in self._flow.links if link.kind is OpKind.REDUCTION]

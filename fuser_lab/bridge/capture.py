@@ -14,7 +14,15 @@ from fuser_lab.bridge.annotations import Names, Pattern, homes_of
 from fuser_lab.bridge.decompositions import table
 from fuser_lab.bridge.flat import FlatGraph
 from fuser_lab.bridge.gathers import gather_operands
-from fuser_lab.bridge.graph_cache import graphs_kept, has_cache, kept_compiler, kept_graph
+from fuser_lab.bridge.graph_cache import (
+    graph_of,
+    graphs_kept,
+    has_cache,
+    keep_parts,
+    kept_compiler,
+    kept_graph,
+    kept_parts,
+)
 from fuser_lab.bridge.input_names import input_names, write_input_names
 from fuser_lab.bridge.lists import RegionList
 from fuser_lab.bridge.lowerings.matmul import MATMULS
@@ -31,6 +39,7 @@ from fuser_lab.bridge.signature import Cutting
 from fuser_lab.bridge.symbolic import SymbolicGraph, is_symbolic
 from fuser_lab.bridge.torch_region import TorchRegion
 from fuser_lab.bridge.traced import Node, Origin, is_write_back, origin_of, target_of
+from fuser_lab.plan.kept_results import tuned_state
 from fuser_lab.plan.planning import device_of
 from fuser_lab.process.collector import collecting_rarely
 from fuser_lab.process.forks import new_lock
@@ -184,8 +193,8 @@ def compile_graph(
     names = input_names(gm, capture.arguments)
     keeps = keeps and has_cache() and not capture.options.annotate
 
-    def run_of(graph_module: Any, kind: str) -> Any:
-        return graph_callable(graph_module, kind, capture)
+    def run_of(graph_module: Any, kind: str, content: bytes = b"") -> Any:
+        return graph_callable(graph_module, kind, capture, content)
 
     def compiler(kind: str) -> Any:
         def compile_kind(graph_module: Any, inputs: Sequence[Any]) -> Any:
@@ -255,17 +264,18 @@ def _pad(gm: Any, kind: str, capture: Capture, inputs: Sequence[Any]) -> None:
     tell_strides(traced, result_strides(gm.graph))
 
 
-def graph_callable(gm: Any, kind: str, capture: Capture) -> Any:
-    """Return a boxed callable for a graph of ATen ops.
+def graph_callable(gm: Any, kind: str, capture: Capture, content: bytes = b"") -> Any:
+    """Return a boxed callable for a graph of ATen ops; ``gm`` may be None if ``content``, its bytes, is not empty.
 
-    A graph with symbolic sizes is captured when it first runs, for all sizes.
+    A graph with symbolic sizes, which has no bytes, is captured when it first runs, for all sizes.
     """
     if capture.options.annotate:
         capture.names.note(gm.graph.nodes, capture.options.annotate)
-    if is_symbolic(gm):
+    if not content and is_symbolic(gm):
         return _box(_Sizes(gm, kind, capture).run)
     with collecting_rarely():  # possibly of a backward graph, which torch may trace at its first run
-        graph = capture_graph(gm, kind, capture)
+        graph = _found_graph(kind, capture, content) if content else None
+        graph = graph or capture_graph(gm or graph_of(content), kind, capture, content)
     capture.add(graph)
     assert isinstance(graph.run, FlatGraph)  # of a graph with known sizes
     return _box(graph.run.boxed)
@@ -280,12 +290,37 @@ def _box(run_boxed: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     return run
 
 
-def capture_graph(gm: Any, kind: str, capture: Capture) -> CapturedGraph:
-    """Return a graph of ATen ops with known sizes, with its regions; the graph module is modified."""
+def capture_graph(gm: Any, kind: str, capture: Capture, content: bytes = b"") -> CapturedGraph:
+    """Return a graph of ATen ops with known sizes, with its regions; the graph module is modified.
+
+    Another process finds the regions by ``content``, the bytes of the graph as it was.
+    """
     values = (node.meta.get("val") for node in gm.graph.nodes)
     on_gpu = any(has_own_memory(value.device.type) for value in values if hasattr(value, "device"))
     _, regions, left = _with_kernels(gm, prepare(gm), capture, capture.options.cutting, adds_calls=on_gpu)
+    if content and tuned_state() < 0:
+        keep_parts(content, _deciding(capture), gm, ([(region.nodes, region.signature) for region in regions], left))
     return _with_regions(gm, kind, regions, left, capture.options.wishes)
+
+
+def _found_graph(kind: str, capture: Capture, content: bytes) -> CapturedGraph | None:
+    """Return the graph that had these bytes before another process found its regions."""
+    found = kept_parts(content, _deciding(capture)) if tuned_state() < 0 else None
+    if found is None:
+        return None
+    options, (gm, (parts, left)) = capture.options, found
+    regions = [
+        TorchRegion(
+            index, nodes, options.cutting, checked=options.check, idle=capture.idle, signature=signature,
+        ) for index, (nodes, signature) in enumerate(parts)
+    ]
+    return _with_regions(gm, kind, regions, left, options.wishes)
+
+
+def _deciding(capture: Capture) -> tuple[object, ...]:
+    """Return what decides the regions of a graph besides the graph: options, and devices that plans may be for."""
+    cutting = capture.options.cutting
+    return capture.options, cutting.device_for(()), device_of(cutting.target)
 
 
 def _with_kernels(

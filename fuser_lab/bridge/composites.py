@@ -13,6 +13,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     aten = torch_for("fuser_lab.bridge").ops.aten
     written: dict[str, Callable[..., Any]] = {
         "_weight_norm_interface_backward": _weight_norm_backward,
+        "bmm": _product_with_vectors,
         "fake_quantize_per_tensor_affine_cachemask": _fake_quantize,
     }
     return {getattr(aten, name).default: function for name, function in written.items()} | {
@@ -28,6 +29,26 @@ def _weight_norm_backward(gradient: Any, v: Any, g: Any, norms: Any, dim: int) -
     shared = (gradient.to(wide) * v.to(wide)).sum(axes, keepdim=True)
     by_v = (g.view(shape).to(wide) / length) * (gradient.to(wide) - v.to(wide) * (shared / (length * length)))
     return by_v.to(v.dtype), (shared / length).view(g.shape).to(g.dtype)
+
+
+def _product_with_vectors(a: Any, b: Any) -> Any:
+    """Return products of matrices of which one is a vector, as products of numbers; NotImplemented for others.
+
+    Such products wait for memory, and fused ones neither store nor copy their operands. Sums of products remain torch's
+    on a GPU, where libraries divide long ones among blocks.
+    """
+    rows, inner, columns = a.shape[1], a.shape[2], b.shape[2]
+    if _is_one(inner):
+        return a * b
+    if a.device.type != "cpu" or not (_is_one(rows) or _is_one(columns)):
+        return NotImplemented
+    wide = a.float() if a.dtype.itemsize == 2 and a.dtype.is_floating_point else a
+    return (wide.unsqueeze(-1) * b.to(wide.dtype).unsqueeze(1)).sum(2, dtype=wide.dtype).to(a.dtype)
+
+
+def _is_one(size: Any) -> bool:
+    """Whether a size is known to be 1."""
+    return isinstance(size, int) and size == 1
 
 
 def _fake_quantize(x: Any, scale: float, zero_point: int, least: int, most: int) -> tuple[Any, Any]:

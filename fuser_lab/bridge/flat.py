@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fuser_lab.bridge.add_calls import AddCalls
-from fuser_lab.bridge.flat_function import Frame, FunctionWriter, NotFlatError, Unit
+from fuser_lab.bridge.flat_function import Frame, FunctionWriter, NotFlatError
 from fuser_lab.bridge.graph_walk import Around, unit_results
 from fuser_lab.bridge.lists import RegionList
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.bridge.tensor_forms import Unit
 from fuser_lab.bridge.torch_region import TorchRegion
 from fuser_lab.bridge.traced import target_of, traced_tensor, writes
 from fuser_lab.errors import OutOfMemoryError

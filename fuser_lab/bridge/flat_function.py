@@ -23,11 +23,11 @@ from fuser_lab.bridge.host_scatters import (
 )
 from fuser_lab.bridge.in_place import InPlace
 from fuser_lab.bridge.lists import ListedRegions, RegionList, in_lists, kernels_of
-from fuser_lab.bridge.lowerings.views import VIEWS
 from fuser_lab.bridge.masks import dropout_mask
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.scatters import Scatter, is_filled
+from fuser_lab.bridge.tensor_forms import Form, Unit, forms_of, is_dense, is_same_memory
 from fuser_lab.bridge.torch_calls import quick_call
 from fuser_lab.bridge.torch_region import TorchRegion, copy_with_strides, with_strides
 from fuser_lab.bridge.traced import Node, is_write_back, target_of, traced_tensor
@@ -41,8 +41,6 @@ from fuser_lab.targets import is_on_host
 _DENSE = frozenset({"aten.mm.default", "aten.addmm.default", "aten.bmm.default", "aten.baddbmm.default"})
 
 Frame = Callable[[list[Any]], Any]  # empties its list of arguments; returns None, without effect, for other alignments
-Form = tuple[tuple[int, ...], tuple[int, ...], int]  # shape, strides, and elements from the first one of the base
-Unit = Any  # a node, or a region
 
 
 class NotFlatError(Exception):
@@ -90,8 +88,7 @@ class FunctionWriter:
         self._kept: list[Any] = []  # keeps the objects alive whose ids are the keys of `_constants`
         self._lines: list[_Line] = []
         self._bases: dict[Node, _Base] = {}
-        self._form: dict[Node, tuple[Node, Form]] = {}  # for each tensor: its base, and its form in it
-        self._find_forms()
+        self._form = forms_of(units)
         self._checks = self._position_checks(runs)
         self._runs = {region: run for region, run in runs.items() if self._fits(region, run)}
         self._on_host = all(isinstance(run, HostRun) for run in self._runs.values())
@@ -120,7 +117,7 @@ class FunctionWriter:
         """Return the arguments that kernels may write to: dense, and on a GPU aligned as results are."""
         return {
             node for node, address in self._addresses.items()
-            if node in self._form and _is_dense(self._form[node][1])
+            if node in self._form and is_dense(self._form[node][1])
             and (self._on_host or not address & (ALIGNED - 1))
         }
 
@@ -170,26 +167,6 @@ class FunctionWriter:
         return f"    if {' or '.join(conditions)}: return None\n" if conditions else ""
 
     # Views
-
-    def _find_forms(self) -> None:
-        """Determine the base of each tensor, and its form in it."""
-        nodes: list[Node] = []
-        computed: set[Node] = set()
-        for unit in self._units:
-            nodes += (*unit.output_nodes, *unit.view_nodes) if isinstance(unit, Region) else (unit,)
-            computed.update(unit.output_nodes if isinstance(unit, Region) else ())
-        for node in nodes:
-            value = node.meta.get("val")
-            traced = traced_tensor(value) if node.op != "output" else None
-            if traced is None:
-                continue
-            base, start = node, 0
-            if node not in computed and target_of(node) in VIEWS and node.args[0] in self._form:
-                source = self._form[node.args[0]][0]
-                held = source.meta["val"]
-                if _storage(value) == _storage(held) and value.dtype is held.dtype:
-                    base, start = source, value.storage_offset() - held.storage_offset()
-            self._form[node] = base, (traced.shape, traced.strides, start)
 
     def _fits(self, region: Region, run: DirectRun) -> bool:
         """Whether the inputs of a region are aligned like those of a run; memory allocated here is aligned.
@@ -512,7 +489,7 @@ class FunctionWriter:
             return
         # A returned tensor must not be a view of another one.
         read = () if node in self._returned else self._seen.get(node, ())
-        chosen = next((form for form in read if _is_same_memory(form, traced)), traced)
+        chosen = next((form for form in read if is_same_memory(form, traced)), traced)
         shape, strides, _ = chosen
         dtype = self._constant(node.meta["val"].dtype)
         self._define(node, f"{self._new(node)}({shape}, {strides}, {dtype})")
@@ -572,24 +549,6 @@ class FunctionWriter:
             if number in ends:
                 yield f"del {', '.join(ends[number])}"
         yield "pass"
-
-
-def _storage(value: Any) -> int:
-    return int(value.untyped_storage()._cdata)  # noqa: SLF001 - a fake tensor has no address
-
-
-def _is_same_memory(form: Form, traced: Form) -> bool:
-    """Whether two forms cover exactly the same memory: both are dense."""
-    return form[2] == 0 and math.prod(form[0]) == math.prod(traced[0]) and _is_dense(form) and _is_dense(traced)
-
-
-def _is_dense(form: Form) -> bool:
-    step = 1
-    for stride, size in sorted(pair for pair in zip(form[1], form[0], strict=True) if pair[1] != 1):
-        if stride != step:
-            return False
-        step *= size
-    return True
 
 
 def _kernel_of(node: Node) -> tuple[Scatter, PositionsKernel] | None:

@@ -51,13 +51,15 @@ from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Term, Var, apply, cast, index, select
 from fuser_lab.ir.transform import ParallelType
+from fuser_lab.schedule.gpu_limits import IN_FLIGHT
 from fuser_lab.targets import with_blocks
 
 _SUMS = {"float16": DataType.Float, "bfloat16": DataType.Float} | {
     name: DTYPES[name] for name in ("float32", "float64", "int32", "int64")}  # the dtype of sums, by that of the target
 _THREADS = 256  # of a block without a table: eight blocks fill a multiprocessor
-_AT_ONCE = 4  # elements that a thread loads before it adds the first: with positions, 98 kB for 2,048 threads
-_WAVES = 4  # of blocks that add to rows: at most a fourth of the multiprocessors is idle at the end
+_AT_ONCE = IN_FLIGHT // 2  # elements that a thread loads before it adds the first, each with its position
+# Waves of blocks that add to rows: at most a fourth of the multiprocessors is idle at the end. Not measured alone.
+_WAVES = 4
 _RESERVED = KIB  # bytes of shared memory that each block takes besides its own (CUDA C++ Programming Guide)
 
 

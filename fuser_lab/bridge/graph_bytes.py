@@ -22,8 +22,11 @@ class NotPlainError(Exception):
     """A graph contains something that bytes do not hold, such as a symbolic size or a graph within the graph."""
 
 
-def write_graph(gm: Any) -> bytes:
-    """Return a graph as bytes; raises NotPlainError, or any error of a pickler, if there are none."""
+def write_graph(gm: Any, said: object = None) -> bytes:
+    """Return a graph as bytes, and what is said of its nodes.
+
+    Raises NotPlainError, or any error of a pickler, if there are none.
+    """
     file = io.BytesIO()
     writer = _Writer(file, gm.graph.nodes)
     for node in gm.graph.nodes:
@@ -36,24 +39,28 @@ def write_graph(gm: Any) -> bytes:
         meta |= {"origin": origin_of(node), "scopes": modules_of(node)}
         meta["original_aten"] = str(node.meta.get("original_aten") or "")
         writer.dump((node.op, node.target, node.args, node.kwargs, node.name, meta, constant))
+    writer.dump(said)
     return file.getvalue()
 
 
-def read_graph(content: bytes) -> Any:
-    """Return the graph module that `write_graph` wrote; its code is written when it is called."""
+def read_graph(content: bytes) -> tuple[Any, Any]:
+    """Return the graph module that `write_graph` wrote, and what was said; its code is written when it is called."""
     torch = torch_for("fuser_lab.bridge")
     lazy = importlib.import_module("torch.fx._lazy_graph_module")
     graph, constants = torch.fx.Graph(), {}
     file = io.BytesIO(content)
     reader = _Reader(file)
-    while file.tell() < len(content):
-        op, target, args, kwargs, name, meta, constant = reader.load()
+    while True:
+        read = reader.load()
+        if file.tell() == len(content):
+            break
+        op, target, args, kwargs, name, meta, constant = read
         if constant is not None:
             constants[target] = constant
         node = graph.create_node(op, target, args, kwargs, name)
         node.meta = meta
         reader.nodes.append(node)
-    return lazy._LazyGraphModule(constants, graph)  # noqa: SLF001 - torch has no public name for it
+    return lazy._LazyGraphModule(constants, graph), read  # noqa: SLF001 - torch has no public name for it
 
 
 class _Writer(pickle.Pickler):

@@ -6,6 +6,8 @@ modules of the user's code. An entry has the graphs that torch's partitioner mad
 what AOTAutograd knows about mutations, aliases and gradients. Where torch has no such cache, or does not keep a graph,
 the graph is traced. Entries are pickles, so they are files of `fuser_lab.runtime.store`, which returns only what this
 user has written. Torch's settings (``TORCHINDUCTOR_AUTOGRAD_CACHE=0``) switch the cache off.
+
+The regions of a graph are another file (`keep_parts`), found by the bytes of the graph and what decides its regions.
 """
 
 import contextlib
@@ -21,13 +23,14 @@ from unittest import mock
 from fuser_lab.bridge.graph_bytes import read_graph, write_graph
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import modules_of, origin_of
-from fuser_lab.plan.searched import files_digest
 from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime import store
+from fuser_lab.runtime.kept import files_digest, find, keep
 
 Run = Callable[[list[Any]], Any]  # a graph as a function of a list of arguments, which it empties
-Capture = Callable[[Any, str], Run]  # returns the run of a graph of a kind
+Capture = Callable[[Any, str, bytes], Run]  # returns the run of a graph, which may be None, of a kind and with bytes
 
+_PARTS = "parts"  # the folder of the files with regions
 _CAPTURE: ContextVar[Capture] = ContextVar("_CAPTURE")  # for graphs that torch reads from its cache
 
 
@@ -133,9 +136,33 @@ def _no_modes() -> Any:
 
 
 def _read(kind: str, content: bytes) -> Any:
-    """Return a compiled graph that torch's cache has read; an error here lets torch trace the graph."""
+    """Return a compiled graph that torch's cache has read."""
+    return _output_code()(None, kind, content)
+
+
+def graph_of(content: bytes) -> Any:
+    """Return the graph module with these bytes."""
     with _no_modes():
-        return _output_code()(read_graph(content), kind, content)
+        return read_graph(content)[0]
+
+
+def keep_parts(content: bytes, options: object, gm: Any, parts: object) -> None:
+    """Keep a graph in which regions were found, and its parts, which contain nodes; the graph had the bytes before."""
+    with contextlib.suppress(Exception), _no_modes():  # otherwise, each process finds the parts
+        keep(_PARTS, _asked(content, options), write_graph(gm, parts))
+
+
+def kept_parts(content: bytes, options: object) -> tuple[Any, Any] | None:
+    """Return the graph and the parts of `keep_parts`, if there are any."""
+    found = find(_PARTS, _asked(content, options))
+    if found is None:
+        return None
+    with _no_modes():
+        return read_graph(found)
+
+
+def _asked(content: bytes, options: object) -> str:
+    return f"{hashlib.sha256(content).hexdigest()} {options!r}"
 
 
 @functools.cache
@@ -164,7 +191,7 @@ def _output_code() -> Any:
             assert self._capture is not None
             with self._lock:
                 if self._run is None:
-                    self._run, self._gm = self._capture(self._gm, self._kind), None
+                    self._run, self._gm = self._capture(self._gm, self._kind, self._content), None
                 return self._run
 
         def __call__(self, args: list[Any]) -> Any:

@@ -78,6 +78,7 @@ def read_operands_of_cats(graph: Any, results: int | None = None) -> None:
         for part, (operand, places) in sources.items():
             part.replace_all_uses_with(_read(part, operand, places))
             graph.erase_node(part)
+        graph.erase_node(cat)
 
 
 def _source_of(part: Node, cat: Node) -> tuple[Node, tuple[int, int, int]] | None:

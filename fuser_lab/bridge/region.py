@@ -11,7 +11,7 @@ from fuser_lab.api.fusion_definition import FusionDefinition
 from fuser_lab.bridge.annotations import Home
 from fuser_lab.bridge.lowerings import TracedTensor
 from fuser_lab.bridge.lowerings.views import ALIASES, VIEWS
-from fuser_lab.bridge.signature import Cutting, Recorded, record_definition, signature_of
+from fuser_lab.bridge.signature import Cutting, Recorded, Signature, record_definition, signature_of
 from fuser_lab.bridge.traced import Node, Origin, origin_of, target_of, variable_of
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError, OutOfMemoryError, RegionWarning, ValidationError, warn
@@ -82,14 +82,18 @@ class Region(ABC):
     def __init__(
         self, index: int, nodes: Sequence[Node], cutting: Cutting, *, checked: bool = False, idle: bool = False,
         homes: Mapping[Node, frozenset[Home]] | None = None, shared: "SharedKernels | None" = None,
+        signature: Signature | None = None,
     ) -> None:
+        """Take nodes of a graph; the signature follows from the others if it is not given."""
         self.watchers: list[Callable[[], None]] = []
         self.index, self._nodes = index, tuple(nodes)
         self.checked, self.failed, self.idle = checked, None, idle
         inside = set(nodes)
         self.input_nodes = _inputs(nodes, inside)
         self.output_nodes, self.view_nodes = _outputs(nodes, inside)
-        self.signature = signature_of(nodes, self.input_nodes, self.output_nodes, cutting, homes or {}, shared)
+        self.signature = signature or signature_of(
+            nodes, self.input_nodes, self.output_nodes, cutting, homes or {}, shared,
+        )
         self.call_nodes = tuple(node for node in nodes if target_of(node) != "getitem")
         results = [call.results for call in self.signature.calls]
         self.traced = tuple(_static_tensor(results[ref.call or 0][ref.place]) for ref in self.signature.outputs)

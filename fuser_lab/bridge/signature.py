@@ -27,9 +27,9 @@ from fuser_lab.passes import AllocationDomain, MarkAliases
 from fuser_lab.plan import Plan
 from fuser_lab.plan.kept_results import tuned_state
 from fuser_lab.plan.planning import device_of, segment
-from fuser_lab.plan.searched import SEARCHED, searched_plan
 from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime.cpu.this_cpu import cpu_of_regions
+from fuser_lab.runtime.kept import find, keep
 from fuser_lab.segmentation import SegmenterOptions, Strategy
 from fuser_lab.targets import CPU, has_own_memory, is_on_host
 
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from fuser_lab.runtime.plan.executor import PreparedPlan
 
 _KEPT = 1024  # recorded definitions that a process caches
+_FOLDER = "regions"  # of files with definitions and their plans
+_SEARCHED = frozenset({"optimal", "fastest"})  # the strategies that search
 _NEVER_IN_KERNELS = frozenset({OpKind.SCATTER, OpKind.SORT, OpKind.MATMUL, OpKind.ATTENTION})
 # Whether reads at positions and scans are in a kernel depends on their neighbours.
 _ALWAYS_IN_KERNELS = frozenset(OpKind) - _NEVER_IN_KERNELS - {OpKind.INDEXING, OpKind.SCAN}
@@ -64,7 +66,7 @@ class Cutting:
 
     def device_for(self, tensors: Iterable[TracedTensor]) -> "Device":
         """Return the device that a plan for some tensors is made for."""
-        is_free = self.on_inputs and self.target is None and self.strategy in SEARCHED
+        is_free = self.on_inputs and self.target is None and self.strategy in _SEARCHED
         if is_free and all(is_on_host(tensor.device) for tensor in tensors):
             return cpu_of_regions()
         return device_of(self.target)
@@ -120,9 +122,8 @@ class Recorded:
 
     @functools.cached_property
     def plan(self) -> Plan:
-        """The plan, made at first use."""
-        cutting, shared = self.signature.cutting, self.signature.shared
-        device = self.signature.device
+        """The plan, made at first use; other processes find what a search has found."""
+        cutting, device = self.signature.cutting, self.signature.device
 
         def cut() -> Plan:
             options = cutting.options or SegmenterOptions()
@@ -146,10 +147,10 @@ class Recorded:
             return min(plans, key=lambda plan: plan.predicted_time().seconds)
 
         with self._lock:
-            if cutting.strategy not in SEARCHED or tuned_state() >= 0:
-                return replace(cut(), shared=shared)
-            asked = (cutting.strategy, device, cutting.options, self.signature.text)
-            return replace(searched_plan(repr(asked), cut), shared=shared)
+            plan = cut()
+            if asked := _asked(self.signature):
+                keep(_FOLDER, asked, (self.definition, self.specs, self.made, plan))
+            return replace(plan, shared=self.signature.shared)
 
     def _has_other_orders(self) -> bool:
         """Whether tensors between segments are not row-major if they have the memory order of inputs."""
@@ -189,7 +190,7 @@ class Recorded:
 
         The array library would evaluate the segment on the host, 3,000 times slower than a GPU.
         """
-        return self.plan.prepare(target, allow_fallback=False)
+        return self.plan.prepare(target, allow_fallback=False, keeps_kernels=True)
 
 
 _RECORDED: OrderedDict[tuple[Signature, int], Recorded] = OrderedDict()  # also by the kept parameters in use
@@ -210,12 +211,32 @@ def record_definition(signature: Signature) -> Recorded:
         if cached is not None:
             _RECORDED.move_to_end(key)
             return cached
-    made = _record(signature)
+    made = _found(signature) or _record(signature)
     with _LOCK:
         cached = _RECORDED.setdefault(key, made)
         while len(_RECORDED) > _KEPT:
             _RECORDED.popitem(last=False)
     return cached
+
+
+def _asked(signature: Signature) -> str:
+    """Return the text that determines a definition and its plan; an empty text if they are not kept on disk."""
+    cutting = signature.cutting
+    if cutting.strategy not in _SEARCHED or tuned_state() >= 0:
+        return ""
+    return repr((cutting.strategy, signature.device, cutting.options, signature.text))
+
+
+def _found(signature: Signature) -> Recorded | None:
+    """Return the definition that another process has recorded, with its plan."""
+    asked = _asked(signature)
+    kept = find(_FOLDER, asked) if asked else None
+    if kept is None:
+        return None
+    definition, specs, made, plan = kept
+    found = Recorded(definition=definition, specs=specs, made=made, signature=signature)
+    vars(found)["plan"] = replace(plan, shared=signature.shared)
+    return found
 
 
 def _record(signature: Signature) -> Recorded:

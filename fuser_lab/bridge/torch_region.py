@@ -8,7 +8,7 @@ from fuser_lab.bridge.annotations import Home
 from fuser_lab.bridge.region import Region, Watched
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.roundings import rounding_errors
-from fuser_lab.bridge.signature import Cutting
+from fuser_lab.bridge.signature import Cutting, Signature
 from fuser_lab.bridge.traced import Node
 from fuser_lab.runtime.arrays import empty_strided
 from fuser_lab.targets import CPU, has_own_memory, is_on_host
@@ -36,8 +36,11 @@ class TorchRegion(Region):
     def __init__(
         self, index: int, nodes: Sequence[Node], cutting: Cutting, *, checked: bool = False, idle: bool = False,
         homes: Mapping[Node, frozenset[Home]] | None = None, shared: "SharedKernels | None" = None,
+        signature: Signature | None = None,
     ) -> None:
-        super().__init__(index, nodes, cutting, checked=checked, idle=idle, homes=homes, shared=shared)
+        super().__init__(
+            index, nodes, cutting, checked=checked, idle=idle, homes=homes, shared=shared, signature=signature,
+        )
         self.observer = None
         devices = [traced.device for traced in self.signature.inputs]
         self._gpu = next(filter(has_own_memory, devices), None)

@@ -16,7 +16,7 @@ from fuser_lab.codegen.cpu_tiles import blocks_up, by_registers
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Launch, Phase, Role, Store, Transpose
 from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, close_folds, open_loop, write_point, written_phase
 from fuser_lab.codegen.values import Values
-from fuser_lab.codegen.vectorize import SMALL
+from fuser_lab.codegen.vector_widths import SMALL
 from fuser_lab.cost.planned_cpu import LINE, SIDE
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView

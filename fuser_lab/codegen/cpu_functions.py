@@ -16,7 +16,18 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeGuard
 
-from fuser_lab.codegen.kernel_ir import If, Let, Loop, Statement, every_term, map_blocks, map_terms, replace_terms, walk
+from fuser_lab.codegen.kernel_ir import (
+    Block,
+    If,
+    Let,
+    Loop,
+    Statement,
+    every_term,
+    map_blocks,
+    map_terms,
+    replace_terms,
+    walk,
+)
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
@@ -25,19 +36,20 @@ _STEMS = {
     name: f"{name}_" if name[-1].isdigit() else name
     for name in (
         *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "erf", "erfc", "exp", "exp2"),
-        *("expm1", "fmod", "log", "log10", "log1p", "log2", "pow", "remainder", "sin", "sinh", "tan", "tanh"),
+        *("expm1", "floordiv", "fmod", "lgamma", "log", "log10", "log1p", "log2", "pow", "remainder", "sin", "sinh"),
+        *("tan", "tanh"),
     )
 } | {"mod": "fmod"}
 VECTORIZED = {
     **{(fn, DataType.Float): f"{stem}32" for fn, stem in _STEMS.items()},
     **{(fn, DataType.Double): f"{stem}64" for fn, stem in _STEMS.items()},
-    ("lgamma", DataType.Float): "lgamma32",
 }
 """Their names in kernels, by function and dtype."""
 
 # They have paths that few numbers take, and LLVM vectorizes no loop with such a branch.
 BRANCHING = (
-    "cos32", "cos64", "fmod32", "fmod64", "lgamma32", "remainder32", "remainder64", "sin32", "sin64", "tan32", "tan64",
+    "cos32", "cos64", "fmod32", "fmod64", "lgamma32", "lgamma64", "remainder32", "remainder64", "sin32", "sin64",
+    "tan32", "tan64",
 )
 
 MOST_WRITTEN = crossover("cpu.functions.written")
@@ -61,7 +73,6 @@ def are_called(body: tuple[Statement, ...]) -> bool:
 
 MOST_UNNAMED = crossover("cpu.named_constants")
 
-Block = tuple[Statement, ...]
 _Key = tuple[DataType, str]  # the value as text: 0.0 and -0.0 are equal
 
 EXAMPLE = """

@@ -12,7 +12,7 @@ from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import Apply, Term, Var, cast, index
 
 FULL_MASK = "0xFFFFFFFF"
-_INDENT = "    "
+INDENT = "    "
 
 
 class Spelling(Protocol):
@@ -95,11 +95,11 @@ class _Lines:
             yield f"{self.mask} = {(1 << self.lanes) - 1:#x} << (cuda.threadIdx.y * {self.lanes} % {WARP})"
         yield f"{self._name}_own = cuda.local.array({parts}, {TYPE_NAMES[dtype]})"
         yield f"for {self._part.name} in range({parts}):"
-        yield from map(_INDENT.__add__, self._of_thread())
+        yield from map(INDENT.__add__, self._of_thread())
         if self.warps > 1:
             yield from self._of_warps(repeats=repeats)
         yield f"for {self._part.name} in range({parts}):"
-        yield from map(_INDENT.__add__, self._with_earlier())
+        yield from map(INDENT.__add__, self._with_earlier())
         if self.warps > 1:
             last = self.spelling.exchange(f"shfl_sync({self.mask}, {{}}, {parts * self.warps - 1})", self._everything)
             yield f"{self._name} = {self._fold(self.statement.carry, self._var(last))}"
@@ -110,7 +110,7 @@ class _Lines:
         if each > 1:
             yield f"for {place.name} in range(1, {each}):"
             text = self._fold(self._element(place - 1), self._element(place))
-            yield f"{_INDENT}{self.spelling.term(self._element(place))} = {text}"
+            yield f"{INDENT}{self.spelling.term(self._element(place))} = {text}"
         yield f"{self._total.name} = {self.spelling.term(self._element(index(each - 1)))}"
         if self.lanes > 1:
             yield from self._among(self._total, self.lanes)
@@ -120,9 +120,9 @@ class _Lines:
         step, received = f"{self._name}_step", self._var(f"{self._name}_other")
         yield f"for {step} in range({(count - 1).bit_length()}):"
         text = self.spelling.exchange(f"shfl_up_sync({self.mask}, {{}}, 1 << {step})", value)
-        yield f"{_INDENT}{received.name} = {text}"
-        yield f"{_INDENT}if {self._lane} >= 1 << {step}:"
-        yield f"{_INDENT * 2}{value.name} = {self._fold(received, value)}"
+        yield f"{INDENT}{received.name} = {text}"
+        yield f"{INDENT}if {self._lane} >= 1 << {step}:"
+        yield f"{INDENT * 2}{value.name} = {self._fold(received, value)}"
 
     def _of_warps(self, *, repeats: bool) -> Iterator[str]:
         """Yield the exchange of the warps' totals through shared memory, which each warp combines."""
@@ -133,8 +133,8 @@ class _Lines:
         if repeats:
             yield "cuda.syncthreads()"  # all threads have read the values of the previous round
         yield f"if {self._lane} == {WARP - 1}:"
-        yield f"{_INDENT}for {self._part.name} in range({self.statement.parts}):"
-        yield f"{_INDENT * 2}{shared}[{self._part.name} * {self.warps} + {warp}] = {self._total.name}"
+        yield f"{INDENT}for {self._part.name} in range({self.statement.parts}):"
+        yield f"{INDENT * 2}{shared}[{self._part.name} * {self.warps} + {warp}] = {self._total.name}"
         yield "cuda.syncthreads()"
         identity = self.spelling.constant(dtype, self.statement.identity)
         yield f"{self._everything.name} = {shared}[{self._lane}] if {self._lane} < {totals} else {identity}"
@@ -150,14 +150,14 @@ class _Lines:
             earlier = spelling.exchange(f"shfl_sync({self.mask}, {{}}, {number} - 1)", self._everything)
             yield f"{received.name} = {earlier}"
             yield f"if {number} > 0:"
-            yield f"{_INDENT}{start.name} = {self._fold(start, received)}"
+            yield f"{INDENT}{start.name} = {self._fold(start, received)}"
         if self.lanes > 1:
             yield f"{received.name} = {spelling.exchange(f'shfl_up_sync({self.mask}, {{}}, 1)', self._total)}"
             yield f"if {self._lane} > 0:"
-            yield f"{_INDENT}{start.name} = {self._fold(start, received)}"
+            yield f"{INDENT}{start.name} = {self._fold(start, received)}"
         yield f"for {self._place.name} in range({self.statement.each}):"
         element = self._element(self._place)
-        yield f"{_INDENT}{spelling.term(element)} = {self._fold(start, element)}"
+        yield f"{INDENT}{spelling.term(element)} = {self._fold(start, element)}"
         if self.warps == 1:
             first = "0" if self.lanes == WARP else f"cuda.threadIdx.y * {self.lanes} % {WARP}"
             end = f"shfl_sync({self.mask}, {{}}, {first} + {self.lanes - 1})"

@@ -42,10 +42,11 @@ from operator import or_
 from fuser_lab.analysis.deviations import squared_deviations
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir import AttrValue, Expr, Fusion, IterType, OpKind, Scalar, TensorDomain, TensorView, Val
+from fuser_lab.ir import AttrValue, Expr, Fusion, IterType, OpKind, Scalar, TensorDomain, TensorView, Val, needed_exprs
 from fuser_lab.ops import OPS
+from fuser_lab.passes.base import with_inputs
 from fuser_lab.passes.rewriter import Axes, Rewriter
-from fuser_lab.segmentation.privatization import again, reading
+from fuser_lab.segmentation.privatization import again
 from fuser_lab.segmentation.welford import written_out
 
 
@@ -220,7 +221,7 @@ def with_transposed_reads(segment: Fusion) -> tuple[Fusion, dict[TensorView, Ten
         return segment, {}
     return (
         Fusion(
-            inputs=(*segment.inputs, *twins), exprs=_needed_exprs(exprs, segment.outputs), outputs=segment.outputs,
+            inputs=(*segment.inputs, *twins), exprs=needed_exprs(exprs, segment.outputs), outputs=segment.outputs,
             keeps_float=segment.keeps_float,
         ),
         twins,
@@ -259,13 +260,13 @@ def _with_twins(
         twins[twin] = source
     made = []
     for expr in chain:
-        copy = again(reading(expr, instead), f"{expr.name}_transposed_{turn.name}", axes)
+        copy = again(with_inputs(expr, instead), f"{expr.name}_transposed_{turn.name}", axes)
         instead[expr.out] = copy.out
         made.append(copy)
     rewritten = []
     for expr in exprs:
         if expr.name == turn.name:
-            rewritten += [*made, reading(expr, instead)]
+            rewritten += [*made, with_inputs(expr, instead)]
         else:
             rewritten.append(expr)
     return rewritten
@@ -283,16 +284,6 @@ def _chain(segment: Fusion, turn: Expr) -> list[Expr] | None:
         chain.insert(0, expr)
         needed.update(expr.inputs)
     return chain
-
-
-def _needed_exprs(exprs: list[Expr], outputs: tuple[TensorView, ...]) -> tuple[Expr, ...]:
-    needed: set[Val] = set(outputs)
-    needed_exprs: list[Expr] = []
-    for expr in reversed(exprs):
-        if not needed.isdisjoint(expr.outputs):
-            needed_exprs.insert(0, expr)
-            needed.update(expr.inputs)
-    return tuple(needed_exprs)
 
 
 _ROUNDED = frozenset({DataType.Half, DataType.BFloat16})

@@ -378,10 +378,8 @@ class Emitter:
             return f"{self._argument(args[0], 6)} / {self._argument(args[1], 7)}", 6
         if fn == "pow" and operand.compute not in self.called_powers:
             return f"{self._argument(args[0], 8)} ** {self._argument(args[1], 8)}", 7
-        if fn in INFIX and fn != "mod":
+        if fn in INFIX and (dtype is DataType.Index or fn not in {"floordiv", "mod"}):
             return self._infix(INFIX[fn], args)
-        if dtype is DataType.Index and fn == "mod":
-            return self._infix("%", args)
         if fn == "not":
             return f"~{self._argument(args[0], 7)}", 7
         return self.function(term), ATOM

@@ -222,7 +222,7 @@ def with_eviction(statements: tuple[Statement, ...], evict: Evict, among: frozen
 
 
 # Functions that can turn a difference in the last place into a large one.
-_STEPS = COMPARISONS | {"floor", "ceil", "trunc", "round", "fmod", "remainder", "mod"}
+_STEPS = COMPARISONS | {"floor", "ceil", "trunc", "round", "floordiv", "fmod", "remainder", "mod"}
 # Functions that return one of their operands, or a sum with it, which the last place may take to another integer.
 _CARRIES = frozenset({
     "abs", "add", "broadcast", "cast", "cat", "clamp", "expand", "fmax", "fmin", "maximum", "minimum", "neg", "pad",

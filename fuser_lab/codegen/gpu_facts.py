@@ -14,12 +14,12 @@ from fuser_lab.codegen.nest_facts import LEAST, MOST_TILES, NestFacts, TiledAxes
 from fuser_lab.codegen.nests import Axis, axis_indices
 from fuser_lab.codegen.persistence import bytes_kept, inputs_needed, memory_of_kept, moments, online_pair, rows_kept
 from fuser_lab.codegen.values import result_element
-from fuser_lab.codegen.vectorize import SMALL, accesses, best_width, tensor_accesses
+from fuser_lab.codegen.vector_widths import SMALL, accesses, best_width, tensor_accesses
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import SECTOR_BYTES, WORD_BYTES
 from fuser_lab.cost.work import function_class
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir import Expr, OpKind, Scalar, TensorView, Val
+from fuser_lab.ir import Expr, OpKind, Scalar, TensorView, Val, needed_exprs
 from fuser_lab.ir.term import Apply, Term, Var, index
 from fuser_lab.ops import OPS
 from fuser_lab.schedule.gpu_column_loops import MANY, SHORT
@@ -438,7 +438,13 @@ class GpuFacts(NestFacts):
         along, across = chosen(nest.kept), chosen(nest.reduced)
         if along is None or across is None or min(along.extent, across.extent) < LEAST:
             return None
-        moved = votes[across]
+        # A tensor that varies along one of the axes only has one element for a whole side: its direction is no matter.
+        moved, straight = (
+            [tv for tv in votes[axis] if other.name in (self.steps(tv) or {})]
+            for axis, other in ((across, along), (along, across))
+        )
+        if not moved or not straight:
+            return None
         if len(moved) > MOST_TILES:
             return None
         axes = (*(axis for axis in nest.axes if axis is not along), along)
@@ -539,15 +545,13 @@ class GpuFacts(NestFacts):
 
     def lookups(self) -> dict[Expr, int]:
         """Return the look-ups with a known position in the nest, in order, and how many depend on each other."""
-        needed: set[Val] = {*self.nest.full, *(expr.tensor_inputs[0] for expr in self.nest.reductions)}
-        for expr in reversed(self.fusion.exprs):
-            if not needed.isdisjoint(expr.outputs):
-                needed.update(expr.inputs)
+        sources = (expr.tensor_inputs[0] for expr in self.nest.reductions)
+        needed = set(needed_exprs(self.fusion.exprs, {*self.nest.full, *sources}))
         depths: dict[Val, int] = {}
         depth_of: dict[Expr, int] = {}
         for expr in self.fusion.exprs:
             depth = max((depths.get(value, 0) for value in expr.inputs), default=0)
-            is_needed = expr.kind is OpKind.INDEXING and expr.out in needed and expr.out in self.nest.index
+            is_needed = expr.kind is OpKind.INDEXING and expr in needed and expr.out in self.nest.index
             if is_needed and self.positions(expr, self.nest.index[expr.out]):
                 depth += 1
                 depth_of[expr] = depth

@@ -72,10 +72,10 @@ from fuser_lab.codegen.kernel_ir import (
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_writing import ZERO, Fold, PhaseCode, close_folds, open_folds, open_loop, update
 from fuser_lab.codegen.persistence import Saved, finite, inputs_needed, online_pair, rows_kept, scale, whole_sum
-from fuser_lab.codegen.vectorize import SMALL
+from fuser_lab.codegen.vector_widths import SMALL
 from fuser_lab.cost.device import LINE_BYTES, WARP
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir import Expr, TensorView, Val
+from fuser_lab.ir import Expr, TensorView, needed_exprs
 from fuser_lab.ir.term import Apply, Const, Term, apply, index
 from fuser_lab.ir.transform import ParallelType
 
@@ -193,10 +193,7 @@ def _read_for_results(row: Row) -> None:
     nest, facts = row.code.nest, row.plan.facts
     if nest.full or facts.passes < 2:
         return
-    needed: set[Val] = set(nest.rows)
-    for expr in reversed(facts.fusion.exprs):
-        if not needed.isdisjoint(expr.outputs):
-            needed.update(expr.inputs)
+    needed = {*nest.rows, *(value for expr in needed_exprs(facts.fusion.exprs, nest.rows) for value in expr.inputs)}
     row_axes = {axis.name for axis in nest.kept}
     for tensor in facts.fusion.tensor_inputs:
         names = set[str]().union(*map(variables, nest.index.get(tensor, ())))

@@ -137,18 +137,12 @@ def scan_plan(nest: NestPlan) -> ScanPlan:
     )
 
 
-def write_scanned_rows(plan: ScanPlan) -> Iterator[Phase]:
-    """Yield the phases of a nest with scans along rows."""
+def write_scans(plan: ScanPlan) -> Iterator[Phase]:
+    """Yield the phases of a nest with scans along rows or columns."""
+    write = _rows if plan.nest.schedule.kind is NestKind.BLOCK_SCANNED_ROWS else _columns
     if plan.nest.schedule.split > 1:
-        yield replace(gpu_phase(plan.nest, "_totals", partial(_rows, plan, totals=True)), prepares=True)
-    yield gpu_phase(plan.nest, "", partial(_rows, plan, totals=False))
-
-
-def write_scanned_columns(plan: ScanPlan) -> Iterator[Phase]:
-    """Yield the phases of a nest with scans along columns."""
-    if plan.nest.schedule.split > 1:
-        yield replace(gpu_phase(plan.nest, "_totals", partial(_columns, plan, totals=True)), prepares=True)
-    yield gpu_phase(plan.nest, "", partial(_columns, plan, totals=False))
+        yield replace(gpu_phase(plan.nest, "_totals", partial(write, plan, totals=True)), prepares=True)
+    yield gpu_phase(plan.nest, "", partial(write, plan, totals=False))
 
 
 def _open(plan: ScanPlan, code: PhaseCode, size: int) -> _Scans:

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from math import ceil
 
 from fuser_lab.codegen.cache_lines import CacheLines, Fetched
-from fuser_lab.codegen.kernel_ir import Buffer, Kernel, Phase, Role
+from fuser_lab.codegen.kernel_ir import Buffer, Kernel, Phase
 from fuser_lab.codegen.loop_tree import Access, Rounds, loop_tree
+from fuser_lab.codegen.samples import GLOBAL
 from fuser_lab.cost.host_time import COUNTS, HostCaches, HostFeatures, HostPhase, Moved
 
-_GLOBAL = frozenset({Role.INPUT, Role.OUTPUT, Role.UPDATED, Role.WORKSPACE})
 _MOST_WRITTEN_OUT = 16  # most rounds of a loop that LLVM unrolls completely if its accesses are not contiguous
 _WRITTEN_OUT = 8  # with fewer rounds, LLVM unrolls any loop completely, so the loop around it becomes the vector loop
 _LEAST = 4  # fewest rounds of a vector loop
@@ -51,7 +51,7 @@ def _phase(phase: Phase, caches: HostCaches) -> HostPhase:
         cores=cores, is_shared=shared is not None, near=share * sum(fetched.nbytes for fetched in near.values()),
         moved=tuple(
             _traffic(buffer, nbytes, far[buffer], memory[buffer], buffer in stored)
-            for buffer, nbytes in touched.items() if buffer.role in _GLOBAL
+            for buffer, nbytes in touched.items() if buffer.role in GLOBAL
         ),
         **counter.counts,
     )

@@ -238,10 +238,14 @@ def _remainder(form: Linear, divisor: int, ranges: Ranges) -> Linear:
     if groups is not None:
         group, coarse, fine = groups
         return _remainder(coarse, divisor // group, ranges).scaled(group).plus(fine)
-    if len(rest.parts) == 1 and rest.constant == 0:
-        match rest.parts[0]:
-            case (Apply(_, "mod", (inner, Const(_, value))), 1) if int(value.real) % divisor == 0:
-                return _remainder(linear(inner, ranges), divisor, ranges)
+    for atom, coefficient in rest.parts:
+        match atom:
+            case Apply(_, "mod", (inner, Const(_, value))) if int(value.real) * coefficient % divisor == 0:
+                # A multiple of the divisor less does not change the remainder.
+                others = Linear(rest.constant, tuple(part for part in rest.parts if part[0] is not atom))
+                form = others.plus(linear(inner, ranges).scaled(coefficient))
+                if range_of(form, ranges)[0] >= 0 or not (others.parts or others.constant):
+                    return _remainder(form, divisor, ranges)
             case _:
                 pass
     return Linear(0, ((_apply("mod", rest, divisor), 1),))
@@ -252,8 +256,21 @@ def _apply(fn: str, form: Linear, divisor: int) -> Term:
 
 
 def _recombine(form: Linear, ranges: Ranges) -> Linear:
-    """Rewrite ``(x // n) * n + x % n`` as ``x``, and adjacent higher digits of ``x`` as one digit."""
+    """Rewrite ``(x // n) * n + x % n`` as ``x``, and adjacent higher digits of ``x`` as one digit.
+
+    ``(x // n + c) % m * n + x % n``, an element of a roll along the outermost axis, is ``(x + c * n) % (m * n)``.
+    """
     digits = [(*digit, coefficient, atom) for atom, coefficient in form.parts if (digit := _digit(atom))]
+    for atom, coefficient in form.parts:
+        rolled = _rolled_digit(atom)
+        if rolled is None:
+            continue
+        y, above, shift, count = rolled
+        for x, low, size, scale, other in digits:
+            if (low, size, coefficient) == (1, above, scale * above) and x == y:
+                rest = Linear(form.constant, tuple(part for part in form.parts if part[0] not in (atom, other)))
+                moved = linear(x, ranges).plus(Linear(shift * above, ()))
+                return _recombine(rest.plus(_remainder(moved, count * above, ranges).scaled(scale)), ranges)
     for x, low, size, coefficient, atom in digits:
         for y, above, more, scale, other in digits:
             if size is None or above != low * size or scale != coefficient * size or x != y:
@@ -277,6 +294,16 @@ def _digit(atom: Term) -> tuple[Term, int, int | None] | None:
             if fn == "mod":
                 return x, low, number
             return x, low * number, None if size is None else size // number
+        case _:
+            return None
+
+
+def _rolled_digit(atom: Term) -> tuple[Term, int, int, int] | None:
+    """Return (x, low, shift, size) with ``atom = (x // low + shift) % size``."""
+    match atom:
+        case Apply(_, "mod", (Apply(_, "add", (digit, Const(_, shift))), Const(_, size))):
+            x, low, end = _digit(digit) or (digit, 1, 1)
+            return (x, low, int(shift.real), int(size.real)) if end is None else None
         case _:
             return None
 

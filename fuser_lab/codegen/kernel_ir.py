@@ -100,6 +100,9 @@ class Statement:
     note: str = ""
 
 
+Block = tuple[Statement, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Let(Statement):
     """``name = value``; ``update`` marks a new value of an accumulator."""

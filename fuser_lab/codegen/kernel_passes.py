@@ -4,10 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fuser_lab.codegen import cpu_functions, long_loops, rewrites, vectorize
-from fuser_lab.codegen.kernel_ir import Statement
+from fuser_lab.codegen.kernel_ir import Block
 from fuser_lab.targets import Form, target_of
-
-Block = tuple[Statement, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

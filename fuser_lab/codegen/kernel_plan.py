@@ -26,7 +26,7 @@ from fuser_lab.codegen.short_reductions import with_parts
 from fuser_lab.codegen.values import level_of
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.errors import CodegenError
-from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
+from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val, needed_exprs
 from fuser_lab.schedule.parameters import Chooser, NestChoice
 from fuser_lab.schedule.state import LoopSchedule, NestKind, Refused, Style
 from fuser_lab.targets import target_of
@@ -503,11 +503,7 @@ def _computed_with(fusion: Fusion, totals: tuple[TensorView, ...]) -> tuple[Tens
 
 def _part(fusion: Fusion, inputs: tuple[Val, ...], outputs: tuple[TensorView, ...]) -> Fusion:
     """Return the part of a fusion that computes some of its values from others."""
-    needed: set[Val] = set(outputs)
-    exprs: list[Expr] = []
-    for expr in reversed(fusion.exprs):
-        if not needed.isdisjoint(expr.outputs) and set(expr.outputs).isdisjoint(inputs):
-            exprs.append(expr)
-            needed.update(expr.inputs)
-    return Fusion(inputs=inputs, exprs=tuple(reversed(exprs)), outputs=outputs, keeps_float=fusion.keeps_float)
+    given = set(inputs)
+    exprs = needed_exprs([expr for expr in fusion.exprs if given.isdisjoint(expr.outputs)], outputs)
+    return Fusion(inputs=inputs, exprs=exprs, outputs=outputs, keeps_float=fusion.keeps_float)
 

@@ -32,6 +32,7 @@ from fuser_lab.codegen.cpu_functions import are_called, is_vectorized
 from fuser_lab.codegen.index_math import access_of, negate, simplify
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
+    Block,
     Buffer,
     If,
     Let,
@@ -66,7 +67,6 @@ _FUNCTION, _CALL, _OTHER, _RANDOM = 40, 15, 5, 100
 _LOADED, _STORED = {DataType.Half: 1, DataType.BFloat16: 2}, {DataType.Half: 1, DataType.BFloat16: 8}
 _EIGHT_BITS = 40  # instructions of a conversion to or from eight bits, which LLVM writes out
 
-Block = tuple[Statement, ...]
 Names = frozenset[str]
 
 EXAMPLE = """

@@ -12,7 +12,7 @@ from fuser_lab.codegen.index_math import Ranges, linear, simplify, variables
 from fuser_lab.codegen.kernel_ir import Buffer, Layout, Load, Statement, Store, terms_of, walk
 from fuser_lab.codegen.nests import Axis, Nest, at_one_point, axis_indices, even_run, fastest_is_reduced, trial
 from fuser_lab.codegen.values import level_of
-from fuser_lab.codegen.vectorize import SMALL
+from fuser_lab.codegen.vector_widths import SMALL
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.cost.planned_cpu import LINE

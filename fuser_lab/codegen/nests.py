@@ -24,7 +24,7 @@ from fuser_lab.codegen.kernel_ir import (
     terms_of,
     walk,
 )
-from fuser_lab.codegen.values import Values, level_of
+from fuser_lab.codegen.values import Values
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
 from fuser_lab.ir.term import Apply, Const, Term, Var, index
@@ -98,7 +98,6 @@ def nests_of(
 class _Finder:
     def __init__(self, fusion: Fusion) -> None:
         self._fusion = fusion
-        self._levels = level_of(fusion)
         self._open = [tv for tv in dict.fromkeys(fusion.outputs) if tv.numel]
 
     def nests(self) -> Iterator[Nest]:

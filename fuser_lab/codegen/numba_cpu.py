@@ -306,7 +306,7 @@ class CpuEmitter(Emitter):
             return self._call(name, args)
         if fn == "rsqrt":
             return f"({self.constant(operand, 1)} / {self._call('math.sqrt', args)})"
-        if fn in {"isnan", "isinf", "isfinite", "lgamma", "sqrt"}:
+        if fn in {"isnan", "isinf", "isfinite", "sqrt"}:
             return self._call(f"math.{fn}", args)
         if fn in {"erfinv", "erfcinv"}:
             return f"{TYPE_NAMES[term.dtype]}({self._call(fn, args)})"

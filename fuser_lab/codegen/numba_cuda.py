@@ -4,11 +4,12 @@ The source imports a compiler, but printing it does not, so kernels can be read 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from fuser_lab.codegen.cuda_scans import FULL_MASK, scan_lines
+from fuser_lab.codegen.cuda_reductions import threads_of
+from fuser_lab.codegen.cuda_scans import scan_lines
 from fuser_lab.codegen.emitter import (
     ATOM,
     BITS,
@@ -41,6 +42,7 @@ from fuser_lab.codegen.kernel_ir import (
     Scope,
     Send,
     Statement,
+    Store,
     Uniforms,
     VectorLoad,
     VectorStore,
@@ -49,10 +51,9 @@ from fuser_lab.codegen.kernel_ir import (
 )
 from fuser_lab.codegen.rewrites import NarrowValues, narrow_values
 from fuser_lab.cost.crossovers import crossover
-from fuser_lab.cost.device import WARP
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
-from fuser_lab.ir.term import Apply, Const, Term, Var, cast, index
+from fuser_lab.ir.term import MATH, Apply, Const, Term, Var, cast, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.state import Evict
 from fuser_lab.targets import Form
@@ -102,7 +103,7 @@ _INTRINSICS = (
     "power_int", "power_uint", "remainder_float", "remainder_int", "shift_left", "shift_right",
     "atomic_add", "beginning_at", "index32", "keep_loads_apart", "load_retained", "load_shifted", "load_streamed",
     "load_vector",
-    "fast_exp", "fast_sigmoid", "fast_tanh", "one_plus_tanh",
+    "fast_exp", "fast_sigmoid", "fast_tanh", "floor_quotient32", "floor_quotient64", "one_plus_tanh",
     "philox_uniforms", "quotient", "small_to_float", "store_vector", "unrolled", "where",
     "wide_shfl_sync", "wide_shfl_up_sync", "wide_shfl_xor_sync",
     "cluster_arrive", "cluster_arrived", "cluster_expect", "cluster_rank", "cluster_wait", "send_in_cluster",
@@ -131,12 +132,8 @@ _BY_MATH = frozenset(
     },
 )
 _LOADS = {Evict.NORMAL: "load_vector", Evict.FIRST: "load_streamed", Evict.LAST: "load_retained"}
-_ARRIVALS = "arrivals"  # counts the data that blocks of a cluster send to each other
-_LEAST_SENT = 4  # bytes
 _WORDS = 1 << 32  # smaller indices are computed with 32 bits
 _UNROLLED = crossover("gpu.unrolled")
-# Functions that reduce an angle in a loop, so that NVVM does not write out the loops around them by itself.
-_OF_ANGLES = frozenset({"cos", "sin", "tan"})
 _OF_A_THREAD = frozenset({Role.SCRATCH, Role.WORDS})
 _WIDE = 8  # bytes of a value that takes two words
 
@@ -149,11 +146,13 @@ def _is_unrolled(loop: Loop) -> bool:
 
 
 def _needs_registers(loop: Loop) -> bool:
-    """Whether a loop over elements that a thread keeps computes functions of angles."""
-    terms = [term for statement in walk(loop.body) for term in every_term(statement)]
-    return any(isinstance(term, Apply) and term.fn in _OF_ANGLES for term in terms) and any(
-        isinstance(term, Load) and term.buffer.role in _OF_A_THREAD and loop.var in variables(term.position)
-        for term in terms
+    """Whether a loop over elements that a thread keeps computes functions, which NVVM by itself may not write out."""
+    statements = list(walk(loop.body))
+    terms = [term for statement in statements for term in every_term(statement)]
+    return any(isinstance(term, Apply) and term.fn in MATH for term in terms) and any(
+        isinstance(access, Load | Store) and access.buffer.role in _OF_A_THREAD
+        and loop.var in variables(access.position)
+        for access in (*statements, *terms)
     )
 
 
@@ -230,25 +229,6 @@ def _small_integers(phase: Phase) -> frozenset[str]:
             case _:
                 pass
     return frozenset(small - others)
-
-
-def _name_of_lane(phase: Phase) -> str:
-    """Return the variable that is the number of a thread in its row."""
-    loops = (s for s in walk(phase.body) if isinstance(s, Loop))
-    return next((loop.var for loop in loops if loop.parallel is ParallelType.block_x), "cuda.threadIdx.x")
-
-
-def _awaited_bytes(phase: Phase) -> dict[str, tuple[int, int]]:
-    """Return the data that each block of a cluster waits for, numbered, with bytes: reduction results and buffers."""
-    warps = phase.launch.threads[0] // WARP * phase.launch.cluster
-    sent_bytes: dict[str, int] = {}
-    for statement in walk(phase.body):
-        match statement:
-            case Reduce(name=name, scope=Scope.CLUSTER, value=value):
-                sent_bytes[name] = warps * max(value.dtype.compute.itemsize, _LEAST_SENT)
-            case Await(buffer=buffer):
-                sent_bytes[buffer.name] = buffer.nbytes
-    return {name: (number, nbytes) for number, (name, nbytes) in enumerate(sent_bytes.items())}
 
 
 def _memory(phase: Phase) -> str:
@@ -443,12 +423,7 @@ class CudaEmitter(Emitter):
 
     def arrive(self, statement: Arrive) -> None:
         """Print the signal that a block of a cluster has started, and the number of bytes that it will wait for."""
-        if self._awaited:
-            self._line(f"{_ARRIVALS} = cuda.shared.array({len(self._awaited)}, uint64)", statement.origin)
-            self._line("if cuda.threadIdx.x == 0 and cuda.threadIdx.y == 0:", statement.origin)
-            for number, nbytes in self._awaited.values():
-                self._line(f"    cluster_expect({_ARRIVALS}, {number}, {nbytes})", statement.origin)
-        self._line("cluster_arrive()", statement.origin)
+        self._print(self._threads.expected(), statement.origin)
 
     def add(self, statement: AtomicAdd) -> None:
         """Print the call of an instruction that adds to global or shared memory."""
@@ -461,97 +436,16 @@ class CudaEmitter(Emitter):
         buffer = statement.buffer
         place, value = self.term(statement.position), self.stored(buffer, statement.value)
         kind = TYPE_NAMES[buffer.dtype.compute]
-        self._sent_to(buffer.name, (buffer.name, kind), place, value, self.term(statement.rank), statement.origin)
+        lines = self._threads.sent(buffer.name, (buffer.name, kind), place, value, self.term(statement.rank))
+        self._print(lines, statement.origin)
 
     def wait_for(self, statement: Await) -> None:
         """Print the wait for data that other blocks of the cluster send."""
-        self._wait_for(statement.buffer.name, statement.origin)
-
-    def _sent_to(
-        self, key: str, shared: tuple[str, str], place: str, value: str, rank: str, origin: str | None,
-    ) -> None:
-        """Print a remote store, awaited under a name, to a buffer given by its name and type."""
-        (name, kind), words, (number, _) = shared, f"{shared[0]}_sent", self._awaited[key]
-        self._line(f"{words} = cuda.local.array(1, {kind})", origin)
-        self._line(f"{words}[0] = {value}", origin)
-        self._line(f"send_in_cluster({name}, {place}, {words}, {rank}, {_ARRIVALS}, {number})", origin)
-
-    def _wait_for(self, key: str, origin: str | None) -> None:
-        number, _ = self._awaited[key]
-        self._line(f"while not cluster_arrived({_ARRIVALS}, {number}):", origin)
-        self._line("    pass", origin)
+        self._print(self._threads.arrived(statement.buffer.name), statement.origin)
 
     def reduce(self, statement: Reduce) -> None:
         """Print shuffles among the lanes of a warp, then shared memory and shuffles among the warps of a block."""
-        dtype, name, origin = statement.value.dtype, statement.name, statement.origin
-        self._line(f"{name} = {self.term(statement.value)}", origin)
-        lanes, mask = min(self._threads_x, WARP), FULL_MASK
-        if lanes < WARP:
-            # Several rows share a warp, and some may be beyond the last, so the mask has only the lanes of this row.
-            mask = f"{name}_lanes"
-            self._line(f"{mask} = {(1 << lanes) - 1:#x} << (cuda.threadIdx.y * {lanes} % {WARP})", origin)
-        self._shuffle(statement, lanes, mask)
-        if statement.scope is Scope.WARP:
-            return
-        warps = self._threads_x // WARP
-        shared = f"{name}_shared"
-        if statement.scope is Scope.CLUSTER:
-            self._reduce_cluster(statement, shared, warps)
-            return
-        self._line(f"{shared} = cuda.shared.array({warps}, {TYPE_NAMES[dtype]})", origin)
-        self._line(f"if {self._lane} % {WARP} == 0:", origin)
-        self._line(f"    {shared}[{self._lane} // {WARP}] = {name}", origin)
-        self._line("cuda.syncthreads()", origin)
-        if warps & (warps - 1) == 0:
-            self._line(f"{name} = {shared}[{self._lane} % {warps}]", origin)
-            self._shuffle(statement, warps, FULL_MASK)
-            return
-        self._line(f"{name} = {self.constant(dtype, statement.identity)}", origin)
-        self._line(f"for warp in range({warps}):", origin)
-        with self._indent():
-            self._combine(statement, f"{name}_other", f"{shared}[warp]")
-
-    def _reduce_cluster(self, statement: Reduce, shared: str, warps: int) -> None:
-        """Print the code by which each warp sends its result to all blocks of a cluster, and each block combines them.
-
-        All blocks combine them in the same order, so that they get equal results.
-        """
-        dtype, name, origin = statement.value.dtype, statement.name, statement.origin
-        if self._around:
-            msg = f"{name} is reduced over a cluster inside a loop, whose iterations would overwrite its memory."
-            raise CodegenError(msg)
-        total, sent_dtype = warps * self._cluster, DataType.Int32 if dtype is DataType.Bool else dtype
-        self._line(f"{shared} = cuda.shared.array({total}, {TYPE_NAMES[sent_dtype]})", origin)
-        self._line(f"if {self._lane} % {WARP} < {self._cluster}:", origin)
-        with self._indent():
-            place = f"cluster_rank() * {warps} + {self._lane} // {WARP}"
-            self._sent_to(name, (shared, TYPE_NAMES[sent_dtype]), place, name, f"{self._lane} % {WARP}", origin)
-        self._wait_for(name, origin)
-        ending = "" if sent_dtype is dtype else " != 0"
-        if total & (total - 1) == 0:
-            lanes, place = min(total, WARP), f"{self._lane} % {min(total, WARP)}"
-            self._line(f"{name} = {shared}[{place}]{ending}", origin)
-            if total > WARP:
-                self._line(f"for step in range(1, {total // WARP}):", origin)
-                with self._indent():
-                    self._combine(statement, f"{name}_other", f"{shared}[step * {WARP} + {place}]{ending}")
-            self._shuffle(statement, lanes, FULL_MASK)
-            return
-        self._line(f"{name} = {self.constant(dtype, statement.identity)}", origin)
-        self._line(f"for warp in range({self._lane} % {WARP}, {total}, {WARP}):", origin)
-        with self._indent():
-            self._combine(statement, f"{name}_other", f"{shared}[warp]{ending}")
-        self._shuffle(statement, WARP, FULL_MASK)
-
-    def _shuffle(self, statement: Reduce, lanes: int, mask: str) -> None:
-        """Print the exchange among ``lanes`` adjacent lanes, halving the distance each time; all get the result."""
-        if lanes == 1:
-            return
-        value = Var(statement.value.dtype, statement.name)
-        received = self.exchange(f"shfl_xor_sync({mask}, {{}}, {lanes // 2} >> step)", value)
-        self._line(f"for step in range({lanes.bit_length() - 1}):", statement.origin)
-        with self._indent():
-            self._combine(statement, f"{statement.name}_other", received)
+        self._print(self._threads.reduced(statement, repeats=self._around > 0), statement.origin)
 
     def exchange(self, call: str, value: Var) -> str:
         """Return another lane's value received by a shuffle; ``call`` has braces in place of the sent value."""
@@ -570,21 +464,17 @@ class CudaEmitter(Emitter):
 
     def scan(self, statement: Scan) -> None:
         """Print running values of threads, of the lanes of a warp by shuffles, and of warps through shared memory."""
-        for line in scan_lines(statement, self._threads_x, self, repeats=self._around > 0):
-            self._line(line, statement.origin)
+        lines = scan_lines(statement, self._threads.count, self, repeats=self._around > 0)
+        self._print(lines, statement.origin)
 
-    def _combine(self, statement: Reduce, other: str, value: str) -> None:
-        dtype, name = statement.value.dtype, statement.name
-        self._line(f"{other} = {value}", statement.origin)
-        term = Apply(dtype, statement.fn, (Var(dtype, name), Var(dtype, other)))
-        self._line(f"{name} = {self.term(term)}", statement.origin)
+    def _print(self, lines: Iterable[str], origin: str | None) -> None:
+        for line in lines:
+            self._line(line, origin)
 
     def prologue(self, phase: Phase) -> None:
         """Record the shape of a block, and clear the known indices."""
-        self._threads_x, self._cluster = phase.launch.threads[0], phase.launch.cluster
-        self._lane = _name_of_lane(phase)
+        self._threads = threads_of(phase, self)
         self._around = 0  # number of loops around the statement that is printed
-        self._awaited = _awaited_bytes(phase)
         self._small = _small_integers(phase)
         self._narrow: NarrowValues = narrow_values(phase.body, frozenset(_PAIRED))
         self._ranges: dict[str, Range] = {}
@@ -662,6 +552,8 @@ class CudaEmitter(Emitter):
             return self._call("math.fmod", args)
         if fn == "remainder":
             return self._call("remainder_float", args)
+        if fn == "floordiv":
+            return self._call("floor_quotient64" if operand is DataType.Double else "floor_quotient32", args)
         if fn == "signbit":
             return f"(math.copysign({self.constant(operand, 1)}, {self.term(args[0])}) < 0)"
         if fn != "philox_uniform":

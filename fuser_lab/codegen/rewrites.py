@@ -51,6 +51,7 @@ from functools import partial
 
 from fuser_lab.codegen.index_math import negate
 from fuser_lab.codegen.kernel_ir import (
+    Block,
     Buffer,
     If,
     Let,
@@ -73,7 +74,6 @@ from fuser_lab.ir.term import COMPARISONS, Apply, Const, Term, Var, index
 
 _LARGEST_E4M3 = 448.0  # largest number of Float8_e4m3fn (OCP 8-bit floating point, E4M3)
 
-Block = tuple[Statement, ...]
 
 LOGISTIC = """
 loop(c, 64, block_x, let(t0, T0[c]), let(t1, 1.0 / (1.0 + apply("exp", -t0))), store(T1, c, t1))
@@ -215,8 +215,6 @@ def _in_one(block: Block) -> Let | None:
 MOST_VALUES = crossover("branches.values")
 _REGISTERS = frozenset({Role.SCRATCH, Role.WORDS})
 _CHEAP = frozenset({"add", "sub", "mul", "neg", "cast", "select", "and", "or", "not"}) | COMPARISONS
-
-
 
 
 def made_of_data(body: Block) -> frozenset[str]:

@@ -12,6 +12,7 @@ from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import Buffer, Let, Load, Role, Statement, Store
 from fuser_lab.codegen.scheduled_loops import Loops, Ranges
 from fuser_lab.ir import Expr, OpKind
+from fuser_lab.ir.loop_nest import complete_in
 from fuser_lab.ir.term import Term, Var, index
 from fuser_lab.ir.transform import GLOBAL, MemoryType
 
@@ -28,10 +29,7 @@ class Memory:
 
     def held(self, name: str) -> int:
         """Return the number of outer loops inside which a tensor's array or running value is live."""
-        tensor = self._scheduled.tensors[name]
-        if tensor.memory is not GLOBAL:
-            return tensor.compute_at
-        return next((i for i, axis in enumerate(tensor.loop) if axis.is_reduction), len(tensor.loop))
+        return complete_in(self._scheduled, name)
 
     def running(self, name: str, at: Sequence[Term]) -> Term:
         """Return the location of a reduction's running value: its own array, or one that is copied to it."""

@@ -15,6 +15,7 @@ from math import prod
 from fuser_lab.codegen.index_math import is_index
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
+    Block,
     Buffer,
     If,
     Kernel,
@@ -50,7 +51,6 @@ _LINEAR = frozenset({"add", "sub", "mul"})
 _COUNTED = frozenset({DataType.Float, DataType.Double})  # dtypes of numbers of elements in arithmetic
 _REGISTERS = frozenset({Role.SCRATCH, Role.WORDS})
 
-Block = tuple[Statement, ...]
 Names = frozenset[str]
 
 

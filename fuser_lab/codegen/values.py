@@ -259,7 +259,7 @@ class Values:
         expr = self.fusion.producers.get(tensor)
         given_term = self._outside_term(key)
         if given_term is not None:
-            result = self._variable_of(tensor, at, given_term, expr, "")
+            result = self._variable_of(tensor, at, given_term, expr)
         elif expr is None:
             result = self._input(tensor, at)
         elif expr.kind is OpKind.REDUCTION:
@@ -322,20 +322,19 @@ class Values:
             scope = scope.parent
         return scope
 
-    def _variable_of(self, tensor: TensorView, at: Index, term: Term, expr: Expr | None, note: str) -> Term:
+    def _variable_of(self, tensor: TensorView, at: Index, term: Term, expr: Expr | None = None) -> Term:
         if isinstance(term, Var | Const):
             return term
         home = self._home(tensor.name, _index_variables(at) | variables(term))
         with self._at(home):
-            origin = None if expr is None else expr.name
-            result = self.let(tensor.name.lower(), term, origin=origin, note=note)
+            result = self.let(tensor.name.lower(), term, origin=None if expr is None else expr.name)
         home.values[tensor.name, at] = result
         return result
 
     def _input(self, tensor: TensorView, at: Index) -> Term:
         buffer = self._buffers[tensor.name]
         position = simplify(self._layouts[tensor].position(at), self.scope.ranges)
-        return self._variable_of(tensor, at, Load(tensor.dtype, buffer, position), None, "")
+        return self._variable_of(tensor, at, Load(tensor.dtype, buffer, position))
 
     def _pointwise(self, expr: Expr, tensor: TensorView, at: Index) -> Term:
         self._nested += 1

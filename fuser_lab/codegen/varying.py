@@ -19,6 +19,7 @@ from typing import TypeGuard
 
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
+    Block,
     Buffer,
     Kernel,
     Let,
@@ -39,7 +40,6 @@ from fuser_lab.ir.term import Apply, Const, Term, Var
 from fuser_lab.process.forks import new_lock
 from fuser_lab.targets import target_of
 
-Block = tuple[Statement, ...]
 Names = frozenset[str]
 
 _DIVISIONS = frozenset({"floordiv", "mod"})

@@ -6,11 +6,10 @@ each other in another order: such a `Window` is loaded as a whole. In an enclosi
 iterations come first, so that several are in flight before any is used.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from fuser_lab.codegen.index_math import (
-    ACCESS_BYTES,
     UNBOUNDED,
     Access,
     Linear,
@@ -30,6 +29,7 @@ from fuser_lab.codegen.index_math import (
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Barrier,
+    Block,
     Buffer,
     If,
     Let,
@@ -46,19 +46,10 @@ from fuser_lab.codegen.kernel_ir import (
     walk,
 )
 from fuser_lab.codegen.rewrites import depends_on, made_of_data
-from fuser_lab.codegen.windows import Key, Loops, Window, holds_for, place_of, window_of, windows_of
-from fuser_lab.cost.crossovers import crossover
-from fuser_lab.cost.device import LINE_BYTES, WARP
+from fuser_lab.codegen.windows import OUTSIDE, Key, Loops, Window, has_loads, holds_for, place_of, window_of, windows_of
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var, cast, index
 from fuser_lab.ir.transform import ParallelType
-
-SMALL = crossover("vectors.small")
-_LINES = crossover("vectors.lines")
-_STARTING = crossover("vectors.starting")
-_OUTSIDE = frozenset({Role.INPUT, Role.OUTPUT, Role.WORKSPACE})
-
-Block = tuple[Statement, ...]
 
 EXAMPLE = """
 loop(c, 16, block_x, loop(v, 4, vectorize, let(t0, T0[c * 4 + v]), store(T1, c * 4 + v, t0 * 2.0)))
@@ -111,7 +102,7 @@ class _Vectorizer:
             self._definitions.pop(statement.var, None)
             self._ranges = {**self._ranges, statement.var: _bounds(statement)}
         match statement:
-            case Let(name=name, value=value) if value.dtype is DataType.Index and not _loads(value):
+            case Let(name=name, value=value) if value.dtype is DataType.Index and not has_loads(value):
                 self._learn(name, value)
                 yield statement
             case If(condition=condition, then=then, otherwise=otherwise):
@@ -155,7 +146,7 @@ class _Vectorizer:
         result: list[Statement] = []
         for statement in statements:
             match statement:
-                case Let(name=name, value=value) if value.dtype is DataType.Index and not _loads(value):
+                case Let(name=name, value=value) if value.dtype is DataType.Index and not has_loads(value):
                     self._learn(name, value)
                     result.append(statement)
                 case Let(value=value):
@@ -226,7 +217,7 @@ class _Vectorizer:
                 sides = ((then, chosen), (otherwise, others))
                 first, second = (tuple(self._partial(s, v, around, moves) for s in b) if v else b for b, v in sides)
                 return replace(statement, then=first, otherwise=second)
-            case Let(name=name, value=value) if value.dtype is DataType.Index and not _loads(value):
+            case Let(name=name, value=value) if value.dtype is DataType.Index and not has_loads(value):
                 self._learn(name, value)
                 return statement
             case Let(value=value) | Store(value=value):
@@ -259,12 +250,12 @@ class _Vectorizer:
         """Whether a condition is loop-invariant and known before the loop."""
         names = {t.name for t in condition.walk() if isinstance(t, Var)}
         names |= variables(resolve(condition, self._definitions))
-        return not _loads(condition) and names.isdisjoint(around.inside)
+        return not has_loads(condition) and names.isdisjoint(around.inside)
 
     def _read(self, value: Term, around: "_Around", moves: _Moves, origin: str | None) -> Term:
         """Return a value that reads words instead of memory, except in branches of a selection, which may not run."""
         match value:
-            case Load(dtype, buffer, position) if buffer.role in _OUTSIDE and buffer.name not in around.written:
+            case Load(dtype, buffer, position) if buffer.role in OUTSIDE and buffer.name not in around.written:
                 access = self._access(buffer, position, around)
                 width = access.width(around.count) if access else 0
                 if width < 2:
@@ -316,7 +307,7 @@ class _Vectorizer:
         return Load(DataType.Float, numbers, simplify(slot + place, {}))
 
     def _write(self, store: Store, around: "_Around", moves: _Moves) -> Store:
-        if store.buffer.role not in _OUTSIDE:
+        if store.buffer.role not in OUTSIDE:
             return store
         access = self._access(store.buffer, store.position, around)
         width = access.width(around.count) if access else 0
@@ -337,7 +328,7 @@ class _Vectorizer:
     def _access(self, buffer: Buffer, position: Term, around: "_Around") -> Access | None:
         """Return the progression of an access with the loop; None if its position is unknown before the loop."""
         names = variables(resolve(position, self._inner(around)))
-        if _loads(position) or not (names - {around.loop.var}).isdisjoint(around.inside):
+        if has_loads(position) or not (names - {around.loop.var}).isdisjoint(around.inside):
             return None
         return access_of(buffer, position, around.loop.var, self._definitions)
 
@@ -393,7 +384,7 @@ def _moves_of(condition: Term, then: Block, otherwise: Block, least: int) -> Blo
     threads fill their words, some with unused elements from the beginning of the buffer. With data-dependent positions,
     one load (``least``) is enough to do so, because a branch would have to wait for the positions.
     """
-    loads = [s for s in then if isinstance(s, VectorLoad) and s.buffer.role in _OUTSIDE and s.buffer.size >= s.count]
+    loads = [s for s in then if isinstance(s, VectorLoad) and s.buffer.role in OUTSIDE and s.buffer.size >= s.count]
     if otherwise or len(loads) < max(len(then), least):
         return (_choice(condition, then, otherwise),)
     return tuple(
@@ -428,7 +419,7 @@ def _slice(body: Block, needed: set[str]) -> Block:
     statements: list[Statement] = []
     for statement in reversed(body):
         match statement:
-            case VectorLoad() if statement.buffer.role in _OUTSIDE:
+            case VectorLoad() if statement.buffer.role in OUTSIDE:
                 statements.append(statement)
             case Let(name=name) if name in needed:
                 statements.append(statement)
@@ -448,7 +439,7 @@ def _without(body: Block) -> Block:
     result: list[Statement] = []
     for statement in body:
         match statement:
-            case VectorLoad() if statement.buffer.role in _OUTSIDE:
+            case VectorLoad() if statement.buffer.role in OUTSIDE:
                 continue
             case If(then=then, otherwise=otherwise):
                 branches = _without(then), _without(otherwise)
@@ -531,106 +522,7 @@ def _rounds(loop: Loop) -> int:
     return int(loop.stop.value.real) if isinstance(loop.stop, Const) else 0
 
 
-def _loads(term: Term) -> bool:
-    return any(isinstance(t, Load) for t in term.walk())
-
-
 def _buffers(statement: Statement) -> Iterator[Buffer]:
     if isinstance(statement, Store | Alloc):
         yield statement.buffer
     yield from (t.buffer for t in every_term(statement) if isinstance(t, Load))
-
-
-# How many elements a thread should move at a time
-
-
-def accesses(statements: Block, name: str, among: frozenset[str] | None = None) -> Iterator[Access]:
-    """Yield the memory accesses of some statements, as progressions with an index variable.
-
-    ``among`` excludes accesses whose position depends on variables other than these.
-    """
-    for buffer, position, _ in tensor_accesses(statements):
-        if among is None or variables(position) <= among:
-            yield access_of(buffer, position, name)
-
-
-def tensor_accesses(statements: Block) -> Iterator[tuple[Buffer, Term, Load | None]]:
-    """Yield the accesses to tensors: buffer, position, and the load if it is one."""
-    for statement in walk(statements):
-        if isinstance(statement, Store) and statement.buffer.role in _OUTSIDE:
-            yield statement.buffer, statement.position, None
-        loads = (t for t in every_term(statement) if isinstance(t, Load) and t.buffer.role in _OUTSIDE)
-        yield from ((load.buffer, load.position, load) for load in loads)
-
-
-def best_width(trial: Callable[[int], Block], name: str, bytes_per_cycle: float) -> int:
-    """Return the number of elements per thread with the fewest memory accesses; the largest one among equals.
-
-    ``trial(size)`` returns the statements for one element, with the variable ``name`` as its position in a chunk of
-    ``size``. Accesses are weighted by the bytes of their buffer, because a small buffer is in the cache. The number is
-    reduced if a multiprocessor would spend more cycles on the lines of its cache than memory, which moves
-    ``bytes_per_cycle``, spends on the large buffers. That is so where several accesses load adjacent elements, or
-    elements a few apart, as of a small matrix whose rows are the elements of the result.
-    """
-    single = list(accesses(trial(1), name))
-    largest = max((_bytes(a.buffer) for a in single), default=0)
-    large = [a for a in single if _bytes(a.buffer) * SMALL >= largest]
-    # An access of the widest dtype fills one hardware access; small buffers may need several.
-    widest = max((a.buffer.dtype.itemsize for a in large), default=ACCESS_BYTES)
-    best, least, size = 1, float("inf"), 1
-    while size * widest <= ACCESS_BYTES:
-        cost = _cost(trial(size), name, size)
-        if cost <= least:
-            best, least = size, cost
-        size *= 2
-    moving = sum(a.buffer.dtype.itemsize for a in large if a.step != 0) / bytes_per_cycle
-
-    def cycles(size: int) -> float:
-        lines = sum(_lines(access, step, size) for access, step in _distances(trial(size), name, size))
-        return max(moving, lines / _LINES / size, _STARTING / (WARP * size))
-
-    return min((1 << n for n in reversed(range(best.bit_length()))), key=cycles)
-
-
-def _distances(statements: Block, name: str, size: int) -> Iterator[tuple[Access, int]]:
-    """Yield accesses whose elements have constant distances, and the distances, without accesses by windows."""
-    windows, loops = _windows(statements, name, size)
-    for buffer, position, load in tensor_accesses(statements):
-        if _loads(position) or (load is not None and window_of(load, 0, windows, loops)):
-            continue
-        access = access_of(buffer, position, name)
-        zeros = dict.fromkeys(variables(position), index(0))
-        first, second = (linear(resolve(position, {**zeros, name: index(n)}), {}).constant for n in range(2))
-        distance = abs(second - first)
-        # Adjacent elements whose chunks are not aligned everywhere may still have whole accesses where they are.
-        if distance > 1 or access.step == 1:
-            yield access, distance
-
-
-def _lines(access: Access, step: int, size: int) -> float:
-    """Return the cache lines that a warp looks up for ``size`` adjacent elements of each thread, per thread."""
-    lines = min(max(size * step * access.buffer.dtype.itemsize * WARP / LINE_BYTES, 1.0), WARP)
-    return size // max(access.width(size), 1) * lines / WARP
-
-
-def _windows(statements: Block, name: str, size: int) -> tuple[dict[Key, tuple[Window, ...]], Loops]:
-    """Return the windows that the statements for ``size`` adjacent elements read."""
-    lets = frozenset(s.name for s in walk(statements) if isinstance(s, Let))
-    loops = Loops(name=name, inside=lets, definitions={}, data=made_of_data(statements))
-    return windows_of(statements, size, loops), loops
-
-
-def _cost(statements: Block, name: str, size: int) -> float:
-    """Return the memory accesses for each element, weighted by the bytes of their buffers."""
-    windows, loops = _windows(statements, name, size)
-    cost = float(sum(_bytes(window.buffer) * window.accesses for group in windows.values() for window in group))
-    for buffer, position, load in tensor_accesses(statements):
-        if load is not None and any(window_of(load, value, windows, loops) for value in range(size)):
-            continue
-        access = access_of(buffer, position, name)
-        cost += _bytes(buffer) * (1 if access.step == 0 else size // max(access.width(size), 1))
-    return cost / size
-
-
-def _bytes(buffer: Buffer) -> int:
-    return buffer.size * buffer.dtype.itemsize

@@ -37,7 +37,7 @@ from fuser_lab.codegen.index_math import (
     to_term,
     variables,
 )
-from fuser_lab.codegen.kernel_ir import Buffer, If, Let, Load, Role, Statement, terms_of
+from fuser_lab.codegen.kernel_ir import Block, Buffer, If, Let, Load, Role, terms_of
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var, index
@@ -142,10 +142,9 @@ def _join(fn: str, terms: Sequence[Term]) -> Term:
     return reduce(lambda a, b: Apply(DataType.Bool, fn, (a, b)), terms)
 
 
-_OUTSIDE = frozenset({Role.INPUT, Role.OUTPUT, Role.WORKSPACE})
+OUTSIDE = frozenset({Role.INPUT, Role.OUTPUT, Role.WORKSPACE})
 _SPARSEST = crossover("windows.sparsest")
 
-Block = tuple[Statement, ...]
 Key = tuple[Buffer, Term]
 
 
@@ -204,7 +203,7 @@ class Window:
 
 def place_of(load: Load, loops: Loops) -> tuple[Term, Term] | None:
     """Return a load's position as a term without the loop's variable and one of it alone; None if it is another."""
-    if load.buffer.role not in _OUTSIDE or load.buffer.name in loops.written or _has_loads(load.position):
+    if load.buffer.role not in OUTSIDE or load.buffer.name in loops.written or has_loads(load.position):
         return None
     form = linear(resolve(load.position, loops.inner()), {})
     fixed: list[tuple[Term, int]] = []
@@ -233,7 +232,7 @@ def window_of(load: Load, value: int, windows: Mapping[Key, tuple[Window, ...]],
 def holds_for(condition: Term, values: Sequence[int], loops: Loops) -> tuple[int, ...] | None:
     """Return the values of the loop's variable for which a condition holds; None if it depends on anything else."""
     names = {t.name for t in condition.walk() if isinstance(t, Var)}
-    if not names <= {loops.name, *loops.inner()} or _has_loads(condition):
+    if not names <= {loops.name, *loops.inner()} or has_loads(condition):
         return None
     holding = []
     term = substitute(condition, loops.inner())
@@ -340,7 +339,7 @@ def _loads_of(body: Block, around: _Around, loops: Loops, count: int) -> Iterato
     loops = replace(loops, definitions=definitions)
     for statement in body if around.values else ():
         match statement:
-            case Let(name=name, value=value) if value.dtype is DataType.Index and not _has_loads(value):
+            case Let(name=name, value=value) if value.dtype is DataType.Index and not has_loads(value):
                 definitions[name] = resolve(value, definitions)
             case If(condition=condition, then=then, otherwise=otherwise):
                 chosen = holds_for(condition, around.values, loops)
@@ -395,5 +394,6 @@ def _certain(term: Term) -> Iterator[Load]:
                 yield from _certain(child)
 
 
-def _has_loads(term: Term) -> bool:
+def has_loads(term: Term) -> bool:
+    """Whether a term reads memory."""
     return any(isinstance(t, Load) for t in term.walk())

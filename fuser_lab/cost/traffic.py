@@ -13,7 +13,7 @@ from functools import reduce
 
 from fuser_lab.analysis.parts_read import Part, chooses, parts_read
 from fuser_lab.cost.device import DEFAULT, Device
-from fuser_lab.ir import Expr, Fusion, TensorView
+from fuser_lab.ir import Expr, Fusion, TensorView, needed_exprs
 
 LAUNCH_SECONDS = 4e-6  # per kernel, in sequence on a stream without CUDA graphs
 
@@ -100,12 +100,9 @@ def one_kernel_traffic(fusion: Fusion, views: Iterable[Expr] = ()) -> Traffic:
     base = bases_of(views)
     ends = {*fusion.tensor_inputs, *fusion.outputs}
     results = [t for t in dict.fromkeys(fusion.outputs) if t in fusion.producers and base.get(t) not in ends]
-    needed, exprs = set(results), list[Expr]()
-    for expr in reversed(fusion.tensor_exprs):
-        if not needed.isdisjoint(expr.tensor_outputs):
-            exprs.append(expr)
-            needed.update(expr.tensor_inputs)
-    return traffic_of(exprs[::-1], [tensor for tensor in fusion.tensor_inputs if tensor in needed], results)
+    exprs = needed_exprs(fusion.tensor_exprs, results)
+    needed = {*results, *(tensor for expr in exprs for tensor in expr.tensor_inputs)}
+    return traffic_of(exprs, [tensor for tensor in fusion.tensor_inputs if tensor in needed], results)
 
 
 def bases_of(views: Iterable[Expr]) -> dict[TensorView, TensorView]:

@@ -1,6 +1,6 @@
 """From symbolic to known sizes: a fusion is inferred again for the sizes of given inputs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from fuser_lab.ir import (
     TensorView,
     Val,
     allocation_of,
+    needed_exprs,
 )
 from fuser_lab.ops import OPS
 from fuser_lab.ops.registry import COPY, Result
@@ -78,7 +79,8 @@ class _Concretizer:
         outputs = tuple(tensor(tv) for tv in fusion.outputs)
         return Fusion(
             inputs=inputs,
-            exprs=_needed_exprs(built, outputs),
+            # Not arithmetic for sizes, nor operands of what zeros replace.
+            exprs=needed_exprs(built, outputs),
             outputs=outputs,
             aliases=tuple((tensor(a), tensor(b)) for a, b in fusion.aliases),
             hidden=frozenset(tensor(tv) for tv in fusion.hidden),
@@ -237,17 +239,6 @@ def _domain_of(result: Result) -> TensorDomain:
     if result.domain is None:
         raise TypeError(result)
     return result.domain
-
-
-def _needed_exprs(exprs: Sequence[Expr], outputs: Sequence[Val]) -> tuple[Expr, ...]:
-    """Return the expressions that outputs need: without arithmetic for sizes, and operands of what zeros replace."""
-    needed = set(outputs)
-    live: list[Expr] = []
-    for expr in reversed(exprs):
-        if not needed.isdisjoint(expr.outputs):
-            live.append(expr)
-            needed.update(expr.inputs)
-    return tuple(reversed(live))
 
 
 def _as_number(result: Any, out: Val) -> Number:

@@ -9,6 +9,7 @@ from fuser_lab.definition.owner import Owner
 from fuser_lab.definition.schedulable import Schedulable, Transforms
 from fuser_lab.errors import FuserLabError, ScheduleError, UnsupportedError
 from fuser_lab.ir.transform import MemoryType, ParallelType
+from fuser_lab.process.collector import collector_paused
 
 _TRANSFORMS: Final = (
     "bounded_transform_backward", "cache_after", "cache_before", "cache_fork", "compute_at", "inline_at",
@@ -42,7 +43,8 @@ def read_schedule(text: str, builder: Owner) -> None:
         If a transform needs a feature that no kernel here has.
     """
     try:
-        tree = ast.parse(text)
+        with collector_paused():
+            tree = ast.parse(text)
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None) or 1
         msg = f"schedule, line {line}: this is not Python ({getattr(error, 'msg', error)})."

@@ -11,7 +11,7 @@ from fuser_lab.errors import ScheduleError
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.ir.printer import math_text
 from fuser_lab.ir.replay import apply, replay, texts
-from fuser_lab.ir.transform import Argument, Rules, ScheduledFusion, ScheduledTensor, Transform, schedule_text
+from fuser_lab.ir.transform import Argument, Rules, ScheduledFusion, ScheduledTensor, Transform
 from fuser_lab.ops import OPS
 
 RULES = Rules(pairs=axis_pairs, copy=OPS["set"])
@@ -23,7 +23,7 @@ def scheduled_text(scheduled: ScheduledFusion, *, tensor_transforms: bool = Fals
     ``tensor_transforms`` adds each tensor's domains and the splits and merges between them.
     """
     spelled = texts(scheduled, RULES)
-    text = math_text(scheduled.fusion, schedule_text(scheduled, spelled))
+    text = math_text(scheduled.fusion, lambda value: spelled.get(value.name) or str(value))
     if not tensor_transforms:
         return text
     return "\n".join([text, *(transforms_text(tensor, spelled[name]) for name, tensor in scheduled.tensors.items())])

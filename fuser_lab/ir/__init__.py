@@ -12,7 +12,7 @@ from fuser_lab.ir.domain import (
     allocation_of,
     stride_order_of,
 )
-from fuser_lab.ir.expr import AttrValue, Expr, Op, OpKind, scalars_in
+from fuser_lab.ir.expr import AttrValue, Expr, Op, OpKind, needed_exprs, scalars_in
 from fuser_lab.ir.fusion import Fusion
 from fuser_lab.ir.scalar import Extent, Number, Scalar
 from fuser_lab.ir.val import TensorView, Val
@@ -37,6 +37,7 @@ __all__ = [
     "TensorView",
     "Val",
     "allocation_of",
+    "needed_exprs",
     "scalars_in",
     "stride_order_of",
 ]

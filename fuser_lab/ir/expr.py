@@ -1,7 +1,7 @@
 """Expressions: one op applied to values."""
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -118,6 +118,17 @@ class Expr:
             msg = f"attribute {name!r} of {self.op.name} is {value!r}, not a tuple of ints."
             raise TypeError(msg)
         return tuple(v for v in value if isinstance(v, int))
+
+
+def needed_exprs(exprs: Sequence[Expr], outputs: Iterable[Val]) -> tuple[Expr, ...]:
+    """Return those of expressions in topological order that compute some values, in the same order."""
+    needed = set(outputs)
+    live: list[Expr] = []
+    for expr in reversed(exprs):
+        if not needed.isdisjoint(expr.outputs):
+            live.append(expr)
+            needed.update(expr.inputs)
+    return tuple(reversed(live))
 
 
 def scalars_in(values: Iterable[AttrValue]) -> Iterable[Scalar]:

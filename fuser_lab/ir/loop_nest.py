@@ -32,7 +32,7 @@ def nest_text(scheduled: ScheduledFusion, rules: Rules) -> str:
     items = items_of(scheduled, classes)
     for place, item in enumerate(items):
         if item.part == "end":
-            items[place] = replace(item, path=classes.around(item.name, _complete_in(scheduled, item.name)))
+            items[place] = replace(item, path=classes.around(item.name, complete_in(scheduled, item.name)))
     lines: list[str] = []
     _write(scheduled, kinds, items, 0, lines)
     return "\n".join(lines)
@@ -46,7 +46,7 @@ def nest_or_reason(scheduled: ScheduledFusion, rules: Rules) -> str:
         return f"No loop nest yet: {error}"
 
 
-def _complete_in(scheduled: ScheduledFusion, name: str) -> int:
+def complete_in(scheduled: ScheduledFusion, name: str) -> int:
     """Return how many outer loops of a reduction contain its complete result."""
     tensor = scheduled.tensors[name]
     if tensor.memory is not GLOBAL:

@@ -6,19 +6,30 @@ import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
-from fuser_lab.arguments import listing
+from fuser_lab.arguments import listing, short_text
+from fuser_lab.errors import IllegalEdit
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from fuser_lab.errors import FuserLabError, InputError
     from fuser_lab.ir.fusion import Fusion
+    from fuser_lab.ir.val import TensorView
 
 Names = tuple[tuple[str, str], ...]  # the user's names of tensors, each with the fusion's name
 _MOST_MATCHES: Final = 4  # names that an error suggests, or a note lists
 OF_GRAPH: Final = "%"  # begins the names of a captured graph's nodes, as in torch's text of it
 LONGEST: Final = 18  # characters of a name in a picture; a tooltip has all of them
 _TENSOR: Final = re.compile(r"\bT\d+(?:_\w+)?\b")
+
+
+def tensor_named(fusion: Fusion, name: str, kind: type[FuserLabError] = IllegalEdit) -> TensorView:
+    """Return the tensor of a name; raise an error of this ``kind`` if there is none."""
+    tensor = fusion.tensors.get(name)
+    if tensor is None:
+        msg = f"the fusion has no tensor called {short_text(name)}; it has {listing(fusion.tensors)}."
+        raise kind(msg)
+    return tensor
 
 
 def tensor_called(called: str, tensors: Collection[str], names: Names, kind: type[FuserLabError]) -> str:

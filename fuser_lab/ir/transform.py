@@ -16,7 +16,7 @@ from fuser_lab.ir.domain import IterDomain, IterType, Merge, Split
 from fuser_lab.ir.expr import Expr, Op
 from fuser_lab.ir.fusion import Fusion
 from fuser_lab.ir.scalar import Extent, Scalar
-from fuser_lab.ir.val import TensorView, Val
+from fuser_lab.ir.val import TensorView
 
 
 class _Types(enum.EnumMeta):
@@ -284,8 +284,3 @@ def product(a: Extent, b: Extent) -> Extent:
     if isinstance(a, int) and isinstance(b, int):
         return a * b
     return a if b == 1 else b if a == 1 else Scalar(name=f"( {a} * {b} )", dtype=DataType.Int)
-
-
-def schedule_text(scheduled: ScheduledFusion, texts: Mapping[str, str]) -> Callable[[Val], str]:
-    """Return how values of a scheduled fusion are spelled, given the texts of its tensors."""
-    return lambda value: texts[value.name] if isinstance(value, TensorView) else str(value)

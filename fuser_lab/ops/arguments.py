@@ -58,16 +58,16 @@ def flag(value: object, op: str, argument: str) -> bool:
     raise ArgumentTypeError(msg)
 
 
-def element_type(value: object, op: str, argument: str = "dtype") -> DataType:
+def element_type(value: object, op: str) -> DataType:
     """Return a DataType that values can have, or raise ArgumentTypeError, DefinitionError or UnsupportedError."""
     if not isinstance(value, DataType):
-        msg = f"{op}: {argument} must be a DataType, given {short_text(value)}."
+        msg = f"{op}: dtype must be a DataType, given {short_text(value)}."
         raise ArgumentTypeError(msg)
     if value is DataType.Null:
-        msg = f"{op}: {argument} is DataType.Null, which is not a dtype that values can have."
+        msg = f"{op}: dtype is DataType.Null, which is not a dtype that values can have."
         raise DefinitionError(msg)
     if value.is_float4:
-        msg = f"{op}: {argument} is {value!r}; values of this type are not supported."
+        msg = f"{op}: dtype is {value!r}; values of this type are not supported."
         raise UnsupportedError(msg)
     return value
 

@@ -276,6 +276,10 @@ for _name, _reference, _doc in _REMAINDERS:
         _name, _binary(_name), as_numbers(_reference), _doc, arity=2, takes_complex=False, domain=_DIVISORS,
     )
 pointwise(
+    "floor_divide", _binary("floordiv"), np.floor_divide, "lhs / rhs rounded down, as Python's //; x // 0 is x / 0.",
+    Promotion.FLOAT_ONLY, arity=2, takes_complex=False, domain=_DIVISORS,
+)
+pointwise(
     "pow", _binary("pow"), as_numbers(_power), "lhs to the power rhs; a negative power of an integer truncates.",
     arity=2, domain=((0.2, 3.0), (0.0, 3.0)),
 )

@@ -65,7 +65,8 @@ def scanned_domain(tensor: TensorView, dim: int, axes: AxisFactory) -> TensorDom
     return TensorDomain(logical=tuple(logical))
 
 
-def _dim(attrs: Attrs) -> int:
+def dim_of(attrs: Attrs) -> int:
+    """Return the axis along which an op runs."""
     dim = attrs["dim"]
     return dim if isinstance(dim, int) else 0
 
@@ -73,14 +74,14 @@ def _dim(attrs: Attrs) -> int:
 def axes_of_first(expr: Expr, result: int) -> tuple[Positions, ...]:
     """Return that the first operand and a result have the same axes, except the one that the op runs along."""
     del result
-    dim = _dim(dict(expr.attrs))
+    dim = dim_of(dict(expr.attrs))
     tensor, *others = expr.tensor_inputs
     return tuple((i, i) for i in range(tensor.ndim) if i != dim), *(() for _ in others)
 
 
 def _infer(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
     tensor = tensor_at(inputs)
-    return (Result(tensor.dtype, scanned_domain(tensor, _dim(attrs), axes)),)
+    return (Result(tensor.dtype, scanned_domain(tensor, dim_of(attrs), axes)),)
 
 
 _SECTION = 8192  # elements, which are 64 KiB in Double

@@ -23,7 +23,15 @@ from fuser_lab.ops.registry import (
     register,
     tensor_at,
 )
-from fuser_lab.ops.scan import axes_of_first, axis_in_bounds, check_ordered, from_ordered, scanned_domain, to_ordered
+from fuser_lab.ops.scan import (
+    axes_of_first,
+    axis_in_bounds,
+    check_ordered,
+    dim_of,
+    from_ordered,
+    scanned_domain,
+    to_ordered,
+)
 
 
 def _order(x: Array, dim: int, *, descending: bool) -> Array:
@@ -46,11 +54,6 @@ def _sorted_domain(tensor: TensorView, dim: int, axes: AxisFactory) -> TensorDom
     return scanned_domain(tensor, dim, axes) if tensor.ndim else TensorDomain(logical=())
 
 
-def _dim(attrs: Attrs) -> int:
-    dim = attrs["dim"]
-    return dim if isinstance(dim, int) else 0
-
-
 def _argsort(rec: Recorder, arg: Operand, dim: int, descending: bool = False, stable: bool = False) -> Val:
     tensor = rec.tensor(arg, "argsort", "arg")
     check_ordered(tensor, "argsort")
@@ -61,7 +64,7 @@ def _argsort(rec: Recorder, arg: Operand, dim: int, descending: bool = False, st
 
 
 def _infer_argsort(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
-    return (Result(DataType.Int, _sorted_domain(tensor_at(inputs), _dim(attrs), axes)),)
+    return (Result(DataType.Int, _sorted_domain(tensor_at(inputs), dim_of(attrs), axes)),)
 
 
 def _reference_argsort(x: Array, *, dim: int, descending: bool, stable: bool) -> Array:
@@ -126,7 +129,7 @@ def _topk(
 
 
 def _infer_topk(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
-    tensor, dim, k = tensor_at(inputs), _dim(attrs), attrs["k"]
+    tensor, dim, k = tensor_at(inputs), dim_of(attrs), attrs["k"]
     count = k if isinstance(k, int | Scalar) else 0
     size = tensor.extents[dim] if tensor.ndim else 1
     if isinstance(count, int) and not tensor.ndim and count != 1:

@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from fuser_lab.arguments import brief, listing, short_text
-from fuser_lab.errors import IllegalEdit, VerificationError
+from fuser_lab.arguments import brief, listing
+from fuser_lab.errors import IllegalEdit
 from fuser_lab.ir import Expr, Fusion, TensorView, Val
+from fuser_lab.ir.tensor_names import tensor_named
 from fuser_lab.ops import OPS
-from fuser_lab.passes.rewriter import Axes
+from fuser_lab.passes.rewriter import Axes, result_named
 
 HINT = "segment_set"
 
@@ -55,17 +56,13 @@ def with_segment_set(fusion: Fusion, tensor: str, readers: str | Sequence[str] |
     IllegalEdit
         If there is no such tensor, nothing reads it, or a given reader does not read it.
     """
-    source = _tensor(fusion, tensor)
+    source = tensor_named(fusion, tensor)
     if _is_hint(fusion, source):
         msg = f"{tensor} is already the result of a segment_set; name the tensor that it copies, or another one."
         raise IllegalEdit(msg)
     chosen = _readers(fusion, source, readers)
     name = _new_name(fusion, tensor)
-    (result,) = OPS[HINT].infer((source,), {}, Axes(fusion))
-    if result.domain is None:
-        msg = f"segment_set of {tensor} is a scalar, but a tensor is required."
-        raise VerificationError(msg)
-    copy = TensorView(name=name, dtype=result.dtype, domain=result.domain)
+    copy = result_named(name, HINT, (source,), {}, Axes(fusion))
     exprs: list[Expr] = []
     for expr in fusion.exprs:
         if expr in chosen and not any(made.name == name for made in exprs):
@@ -94,7 +91,7 @@ def without_segment_set(fusion: Fusion, tensor: str, readers: str | Sequence[str
     IllegalEdit
         If there is no such tensor, no ``segment_set`` of it, or a given reader does not read one.
     """
-    source = _tensor(fusion, tensor)
+    source = tensor_named(fusion, tensor)
     if _is_hint(fusion, source):
         hints = [fusion.producers[source]]
     else:
@@ -136,14 +133,6 @@ def _release(fusion: Fusion, hint: Expr, readers: set[str]) -> Fusion:
         else:
             exprs = [expr for expr in exprs if expr.name != hint.name]
     return replace(fusion, exprs=tuple(exprs))
-
-
-def _tensor(fusion: Fusion, name: str) -> TensorView:
-    match = fusion.tensors.get(name)
-    if match is None:
-        msg = f"the fusion has no tensor called {short_text(name)}; it has {listing(fusion.tensors)}."
-        raise IllegalEdit(msg)
-    return match
 
 
 def _is_hint(fusion: Fusion, tensor: TensorView) -> bool:

@@ -1,14 +1,14 @@
 """The base class of pre-segmentation passes, and the pipeline that runs them in order."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from time import perf_counter
 from typing import ClassVar
 
 from fuser_lab.errors import InputError
-from fuser_lab.ir import Expr, Fusion, TensorView, Val
+from fuser_lab.ir import Expr, Fusion, TensorView, Val, needed_exprs
 
 
 class Pass(ABC):
@@ -119,15 +119,9 @@ def text_digest(fusion: Fusion) -> str:
 
 def rebuilt(fusion: Fusion, exprs: Iterable[Expr]) -> Fusion:
     """Return the fusion with other expressions, without those that no output needs."""
-    needed_values: set[Val] = set(fusion.outputs)
-    live: list[Expr] = []
-    for expr in reversed(tuple(exprs)):
-        if not needed_values.isdisjoint(expr.outputs):
-            live.append(expr)
-            needed_values.update(expr.inputs)
     return Fusion(
         inputs=fusion.inputs,
-        exprs=tuple(reversed(live)),
+        exprs=needed_exprs(tuple(exprs), fusion.outputs),
         outputs=fusion.outputs,
         aliases=fusion.aliases,
         hidden=fusion.hidden,
@@ -136,8 +130,8 @@ def rebuilt(fusion: Fusion, exprs: Iterable[Expr]) -> Fusion:
     )
 
 
-def with_inputs(expr: Expr, replaced: dict[Val, TensorView]) -> Expr:
-    """Return an expression that reads other tensors of the same axes."""
+def with_inputs(expr: Expr, replaced: Mapping[Val, Val]) -> Expr:
+    """Return an expression that reads other values, with the same axes, instead of some operands."""
     inputs = tuple(replaced.get(v, v) for v in expr.inputs)
     if inputs == expr.inputs:
         return expr

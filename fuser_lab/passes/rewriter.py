@@ -1,13 +1,15 @@
 """How a pass rewrites a fusion: expression by expression, in order, with new axes and names."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import count
 
 from fuser_lab.errors import VerificationError
 from fuser_lab.ir import AttrValue, Expr, Extent, Fusion, IterDomain, IterType, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ir.domain import Merge, Split
+from fuser_lab.ir.expr import needed_exprs
 from fuser_lab.ops import OPS
+from fuser_lab.ops.registry import AxisFactory
 
 
 class Axes:
@@ -119,16 +121,12 @@ class Rewriter:
     ) -> TensorView:
         if self._axes is None:
             self._axes = Axes(self.fusion)
-        (result,) = OPS[op].infer(inputs, attrs, self._axes)
-        if result.domain is None:
-            msg = f"{op} of {name} is a scalar, but a tensor is required."
-            raise VerificationError(msg)
+        out = result_named(name, op, inputs, attrs, self._axes)
         required = self._required.get(name)
         if required is not None:
-            domain = replace(result.domain, allocation=required)
-        else:
-            domain = result.domain if order is None else replace(result.domain, allocation=order, contiguity=None)
-        out = TensorView(name=name, dtype=result.dtype, domain=domain)
+            out = replace(out, domain=replace(out.domain, allocation=required))
+        elif order is not None:
+            out = replace(out, domain=replace(out.domain, allocation=order, contiguity=None))
         self._add(Expr(op=OPS[op], inputs=inputs, outputs=(out,), attrs=tuple(attrs.items())))
         return out
 
@@ -169,10 +167,21 @@ class Rewriter:
             stride_orders=tuple((result(tv), ranks) for tv, ranks in fusion.stride_orders),
             keeps_float=fusion.keeps_float,
         )
-        live = tuple(needed_exprs(new))
+        live = needed_exprs(new.exprs, new.outputs)
         if len(live) == len(new.exprs):
             return new
         return replace(new, exprs=live)
+
+
+def result_named(
+    name: str, op: str, inputs: tuple[Val, ...], attrs: Mapping[str, AttrValue], axes: AxisFactory,
+) -> TensorView:
+    """Return the tensor of this name that an op returns."""
+    (result,) = OPS[op].infer(inputs, attrs, axes)
+    if result.domain is None:
+        msg = f"{op} of {name} is a scalar, but a tensor is required."
+        raise VerificationError(msg)
+    return TensorView(name=name, dtype=result.dtype, domain=result.domain)
 
 
 def in_memory_order(domain: TensorDomain, order: tuple[int, ...]) -> TensorDomain:
@@ -181,14 +190,3 @@ def in_memory_order(domain: TensorDomain, order: tuple[int, ...]) -> TensorDomai
     return TensorDomain(
         logical=domain.logical, root=domain.root, transforms=domain.transforms, allocation=None if natural else order,
     )
-
-
-def needed_exprs(fusion: Fusion) -> Iterable[Expr]:
-    """Return the expressions that some output needs, in order."""
-    read_values: set[Val] = set(fusion.outputs)
-    live: list[Expr] = []
-    for expr in reversed(fusion.exprs):
-        if not read_values.isdisjoint(expr.outputs):
-            live.append(expr)
-            read_values.update(expr.inputs)
-    return reversed(live)

@@ -50,9 +50,10 @@ class Plan(Shown, EditablePlan):
 
         return self.prepare(device_of([describe(value) for value in inputs])).run(inputs, out)
 
-    @takes(target=RUNS_ON, evaluate_refused=FLAG, allow_fallback=FLAG)
+    @takes(target=RUNS_ON, evaluate_refused=FLAG, allow_fallback=FLAG, keeps_kernels=FLAG)
     def prepare(
         self, target: str = targets.CPU.name, *, evaluate_refused: bool = False, allow_fallback: bool = True,
+        keeps_kernels: bool = False,
     ) -> "PreparedPlan":
         """Return the plan compiled for a target; it is compiled once and cached.
 
@@ -66,6 +67,8 @@ class Plan(Shown, EditablePlan):
         allow_fallback
             Whether the array library evaluates a segment that has no kernel, after a warning; otherwise an error is
             raised.
+        keeps_kernels
+            Whether the source of kernels is kept on disk for other processes, as machine code is.
 
         Raises
         ------
@@ -86,13 +89,13 @@ class Plan(Shown, EditablePlan):
         if current is not None and ":" not in target:
             target = current()()
         with self._lock:
-            key = f"{target} {evaluate_refused} {allow_fallback}"
+            key = f"{target} {evaluate_refused} {allow_fallback} {keeps_kernels}"
             if key not in self._cache:
                 kind = targets.target_of(target).name
                 requests = [replace(request_of(segment, kind), shared=self.shared) for segment in self.segments]
                 self._cache[key] = prepare(
                     self.fusion, requests, target, evaluate_refused=evaluate_refused, allow_fallback=allow_fallback,
-                    compile_now=False,
+                    compile_now=False, keeps_kernels=keeps_kernels,
                 )
             return self._cache[key]
 

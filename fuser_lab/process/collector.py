@@ -10,28 +10,35 @@ from fuser_lab.process.forks import after_fork, new_lock
 ALLOCATIONS = 200_000  # allocations between two rare collections of the youngest generation
 
 _LOCK = new_lock()
-_PAUSING: set[int] = set()  # threads
+_PAUSING: list[int] = []  # the thread of each `collector_paused`
 _BEFORE: list[tuple[int, tuple[int, int, int]]] = []  # the thread of each `collecting_rarely`, and what to restore
 
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pause the cyclic collector, unless it is paused already; memory outside cycles is still freed.
+    """Pause the cyclic collector, unless it is off already; memory outside cycles is still freed.
 
     Segmentation keeps many verdicts and attempts, whose references form no cycles. The collector traverses all of them
-    repeatedly, which took an eighth of the time without a log and a third with one.
+    repeatedly, which took an eighth of the time without a log and a third with one. While Python builds the objects of
+    a syntax tree, nothing but the collector runs other code: callbacks, finalizers, and then other threads. CPython
+    before 3.11.8 and 3.12.2 raises SystemError if one of these builds a tree, so texts are parsed in a pause.
+
+    Contexts may overlap in several threads.
     """
-    if not gc.isenabled():
-        yield
-        return
     thread = threading.get_ident()
-    _PAUSING.add(thread)
-    gc.disable()
+    with _LOCK:
+        is_on = bool(_PAUSING) or gc.isenabled()
+        if is_on:
+            _PAUSING.append(thread)
+            gc.disable()
     try:
         yield
     finally:
-        gc.enable()
-        _PAUSING.discard(thread)
+        if is_on:
+            with _LOCK:
+                if len(_PAUSING) == 1:
+                    gc.enable()
+                _PAUSING.remove(thread)
 
 
 @contextmanager
@@ -61,9 +68,9 @@ def collecting_rarely() -> Iterator[None]:
 def _after_fork() -> None:
     """End the pauses of threads that a child does not have."""
     thread = threading.get_ident()
-    if _PAUSING - {thread}:
+    paused, _PAUSING[:] = bool(_PAUSING), [pausing for pausing in _PAUSING if pausing == thread]
+    if paused and not _PAUSING:
         gc.enable()
-    _PAUSING.intersection_update({thread})
     before = [thresholds for _, thresholds in _BEFORE]
     _BEFORE[:] = [entry for entry in _BEFORE if entry[0] == thread]
     if before and not _BEFORE:

@@ -1,10 +1,16 @@
-"""Computations that end early: the caller sets an end, and a long computation asks whether it is reached."""
+"""Computations that end early: the caller sets an end, and a long computation asks whether it is reached.
+
+A search then returns what it has found (`ending_when`), while a lowering is given up (`ending`).
+"""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 
-_IS_LATE: ContextVar[Callable[[], bool]] = ContextVar("_IS_LATE", default=lambda: False)
+IsLate = Callable[[], bool]
+
+ENDED: ContextVar[IsLate] = ContextVar("ENDED", default=lambda: False)
+_IS_LATE: ContextVar[IsLate] = ContextVar("_IS_LATE", default=lambda: False)
 
 
 class EndedError(Exception):
@@ -12,13 +18,22 @@ class EndedError(Exception):
 
 
 @contextmanager
-def ending(is_late: Callable[[], bool]) -> Iterator[None]:
-    """Return a context in which `check_time` raises once ``is_late()`` is true."""
-    token = _IS_LATE.set(is_late)
+def _set(variable: ContextVar[IsLate], is_late: IsLate) -> Iterator[None]:
+    token = variable.set(is_late)
     try:
         yield
     finally:
-        _IS_LATE.reset(token)
+        variable.reset(token)
+
+
+def ending_when(ended: IsLate) -> AbstractContextManager[None]:
+    """Return a context in which searches stop, as at a time limit, once ``ended()`` is true."""
+    return _set(ENDED, ended)
+
+
+def ending(is_late: IsLate) -> AbstractContextManager[None]:
+    """Return a context in which `check_time` raises once ``is_late()`` is true."""
+    return _set(_IS_LATE, is_late)
 
 
 def check_time() -> None:

@@ -122,7 +122,6 @@ class ViewModel:
     segments: tuple[SegmentView, ...]
     decisions: tuple[DecisionView, ...] = ()
     timings: tuple[Mapping[str, Any], ...] = ()
-    sources: Mapping[str, Mapping[str, str]] | None = None
     layouts: tuple[LayoutView, ...] = ()
     passes: tuple[PassView, ...] = ()
     annotations: tuple[AnnotationView, ...] = ()
@@ -162,7 +161,6 @@ def view_plan(
     *,
     title: str | None = None,
     timings: Sequence[Mapping[str, Any]] = (),
-    sources: Mapping[str, Mapping[str, str]] | None = None,
     decisions: bool = True,
     passes: bool = False,
     drawn: Drawn | None = None,
@@ -183,7 +181,6 @@ def view_plan(
         segments=tuple(drawing.segments),
         decisions=view_decisions(getattr(plan, "decisions", None) or ()) if decisions else (),
         timings=tuple(timings),
-        sources=sources,
         layouts=_layouts(plan),
         passes=view_passes(plan) if passes else (),
         annotations=_annotations(plan, drawing),

@@ -19,6 +19,19 @@ NAMES = (
 )
 
 
+def complex_div(a: Any, b: Any) -> Any:
+    """Return the quotient of complex numbers by Smith's method, which overflows only if the quotient does."""
+    if b.real == 0 and b.imag == 0:  # infinite or NaN in each part, as in NumPy
+        return complex(a.real / abs(b.real), a.imag / abs(b.real))
+    if abs(b.real) >= abs(b.imag):
+        ratio = b.imag / b.real
+        divisor = b.real + b.imag * ratio
+        return complex((a.real + a.imag * ratio) / divisor, (a.imag - a.real * ratio) / divisor)
+    ratio = b.real / b.imag
+    divisor = b.real * ratio + b.imag
+    return complex((a.real * ratio + a.imag) / divisor, (a.imag * ratio - a.real) / divisor)
+
+
 def complex_functions(jit: Callable[..., Any], double: Any, acos: Any) -> Mapping[str, Any]:
     """Return the functions of `NAMES` compiled by ``jit``; ``double`` converts to float64, ``acos`` is the target's."""
 

@@ -16,6 +16,7 @@ from numba.np import arrayobj
 from fuser_lab.codegen.kernel_ir import TRANSPOSED
 from fuser_lab.dtypes import DataType, integer_of_nan
 from fuser_lab.ops.random import PHILOX_KEY_STEPS, PHILOX_MULTIPLIERS, PHILOX_ROUNDS
+from fuser_lab.runtime.complex_functions import complex_div as complex_quotient
 from fuser_lab.runtime.complex_functions import complex_functions
 from fuser_lab.runtime.cpu.bits import bits_of_double, bits_of_float, double_of_bits, float_of_bits
 from fuser_lab.runtime.cpu.pipelines import njit
@@ -370,19 +371,7 @@ def nextafter64(x: Any, y: Any) -> Any:
     return double_of_bits(bits + int64(1) if (x < y) == (x > 0.0) else bits - int64(1))
 
 
-@njit(error_model="numpy")
-def complex_div(a: Any, b: Any) -> Any:
-    """Return the quotient of complex numbers by Smith's method; Numba's division raises if b is 0."""
-    if b.real == 0 and b.imag == 0:  # infinite or NaN in each part, as in NumPy
-        return complex(a.real / abs(b.real), a.imag / abs(b.real))
-    if abs(b.real) >= abs(b.imag):
-        ratio = b.imag / b.real
-        divisor = b.real + b.imag * ratio
-        return complex((a.real + a.imag * ratio) / divisor, (a.imag - a.real * ratio) / divisor)
-    ratio = b.real / b.imag
-    divisor = b.real * ratio + b.imag
-    return complex((a.real * ratio + a.imag) / divisor, (a.imag * ratio - a.real) / divisor)
-
+complex_div = njit(error_model="numpy")(complex_quotient)  # Numba's division raises if the divisor is 0
 
 # Flags are given explicitly, because these functions would otherwise get the fast-math flags of their callers.
 _COMPLEX = complex_functions(njit(error_model="numpy", fastmath=False), float64, np.arccos)

@@ -67,13 +67,13 @@ def apply_schedule(hand: HandSchedule, scheduler: SchedulerType, params: HandPar
         msg = f"schedule: the fusion already has {len(hand.transforms)} transforms; undo them first."
         raise ScheduleError(msg)
     fusion = hand.scheduled.fusion
-    refused: ScheduleError | None = None
+    refused = ""
     for form in forms_of(scheduler):
         try:
             form(hand, fusion, params or params_for(fusion))
         except ScheduleError as error:
             hand.undo(len(hand.transforms))
-            refused = refused or error
+            refused = refused or str(error)
         else:
             return
     msg = f"schedule: the transforms of {scheduler.value} do not fit this fusion: {refused}"
@@ -233,7 +233,7 @@ def _reduced_axes(tensor: TensorView) -> tuple[int, ...]:
     return tuple(i for i, axis in enumerate(tensor.domain.logical) if axis.is_reduction)
 
 
-def _sections(hand: HandSchedule, fusion: Fusion) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+def _sections(hand: HandSchedule) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
     """Return a reference that has the axes of the reductions, with its kept and its reduced loops.
 
     The reference is an output that has all axes if there is one, otherwise the first reduction.
@@ -266,7 +266,7 @@ def _rows(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
     results.
     """
     copies = _cache(hand, fusion)
-    reference, kept_loops, reduced = _sections(hand, fusion)
+    reference, kept_loops, reduced = _sections(hand)
     # A single reduction whose result is not needed along with its operand: each thread first reduces its own elements.
     alone = len(_reductions(fusion)) == 1 and bool(_reduced_axes(hand.scheduled.tensors[reference].tensor))
     outer, inner = _arrange(hand, reference, [kept_loops, reduced])
@@ -279,11 +279,11 @@ def _rows(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
         types = {last + 1: ParallelType.unroll, last + 2: ParallelType.block_x}
     if params.parts > 1:
         _split(hand, reference, last, params.parts, "split")
-        types = {last + 1: ParallelType.grid_y, **_later(types, last + 1, 1)}
+        types = {last + 1: ParallelType.grid_y, **_later(types, last + 1)}
     shift = int(bool(outer) and (params.rows > 1 or params.full))
     if shift:
         _split(hand, reference, outer - 1, params.rows, "rows")
-        types = {outer: ParallelType.block_y, **_later(types, outer, 1)}
+        types = {outer: ParallelType.block_y, **_later(types, outer)}
     types |= _blocks(outer)
     if alone:
         reduced_loops = range(outer + shift, len(hand.scheduled.tensors[reference].loop))
@@ -296,15 +296,15 @@ def _rows(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
     _finish(hand)
 
 
-def _later(types: Mapping[int, ParallelType], first: int, count: int) -> dict[int, ParallelType]:
-    """Return parallel types after ``count`` loops were inserted in front of the loop at position ``first``."""
-    return {place + count if place >= first else place: kind for place, kind in types.items()}
+def _later(types: Mapping[int, ParallelType], first: int) -> dict[int, ParallelType]:
+    """Return parallel types after a loop was inserted in front of the loop at position ``first``."""
+    return {place + 1 if place >= first else place: kind for place, kind in types.items()}
 
 
 def _columns(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
     """``[i, r] -> [BIDx, TIDx, r, unroll, TIDy, V]``: threads in y share a column."""
     copies = _cache(hand, fusion)
-    reference, kept_loops, reduced = _sections(hand, fusion)
+    reference, kept_loops, reduced = _sections(hand)
     outer, inner = _arrange(hand, reference, [kept_loops, reduced])
     if not outer:
         msg = "all axes are reduced."
@@ -316,15 +316,15 @@ def _columns(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
         types = {last + 1: ParallelType.block_y}
     if params.full:
         _split(hand, reference, last, params.unroll, "unroll")
-        types = {last + 1: ParallelType.unroll, **_later(types, last + 1, 1)}
+        types = {last + 1: ParallelType.unroll, **_later(types, last + 1)}
     if params.parts > 1:
         _split(hand, reference, last, params.parts, "split")
-        types = {last + 1: ParallelType.grid_y, **_later(types, last + 1, 1)}
+        types = {last + 1: ParallelType.grid_y, **_later(types, last + 1)}
     if params.full:
         _split(hand, reference, outer - 1, params.vector, "vector")
-        types = _later(types, outer, 1)
+        types = _later(types, outer)
     _split(hand, reference, outer - 1, params.threads, "threads")
-    types = {outer: ParallelType.block_x, **_later(types, outer, 1), **_blocks(outer)}
+    types = {outer: ParallelType.block_x, **_later(types, outer), **_blocks(outer)}
     if params.full:
         # The elements of a vector form the innermost loop.
         count = len(hand.scheduled.tensors[reference].loop)

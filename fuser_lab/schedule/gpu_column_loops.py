@@ -113,7 +113,7 @@ def _kept_columns(space: Space, cluster: int, threads: int, elements: int) -> Lo
         reason += f" of a cluster of {cluster} blocks"
     return LoopSchedule(
         kind=NestKind.BLOCK_KEPT_COLUMNS, threads=(lanes, height),
-        vector=width, registers=steps, persistent=True, values=False,
+        vector=width, registers=steps, persistent=True, values=space.keeps_values,
         cluster=cluster, resident=max(space.device.registers // (registers * lanes * height), 1), reasons=(reason,),
     )
 

@@ -120,7 +120,13 @@ def _row_loops(space: Space) -> LoopSchedule:
 def _elements_of_lane(space: Space) -> int:
     """Return how many elements of a row one lane can have in registers, with what passes read and keep of each."""
     nbytes = max(space.read_bytes + space.value_bytes, 1)
-    return min(ELEMENTS, (THREAD_REGISTERS - THREAD_WORDS) * WORD_BYTES // nbytes)
+    return min(_elements_in_registers(space), (THREAD_REGISTERS - THREAD_WORDS) * WORD_BYTES // nbytes)
+
+
+def _elements_in_registers(space: Space) -> int:
+    """Return how many elements of a row stay in the registers of a thread: an element of Double takes two words."""
+    item = space.read_bytes // space.streams or space.widest_sum  # a row may be made of elements at other positions
+    return ELEMENTS * WORD_BYTES // max(item, WORD_BYTES)
 
 
 def _short_rows(space: Space) -> LoopSchedule:
@@ -245,7 +251,9 @@ def _steps_together(space: Space, steps: int, most: int) -> int:
 def _steps_in_registers(space: Space) -> int:
     """Return the steps over a row that the registers of a thread keep."""
     # A second input doubles the loads in flight; values that are expensive to recompute are kept with the row.
-    elements = ELEMENTS // 2 if space.streams > 1 or space.value_bytes > space.input_bytes else ELEMENTS
+    elements = _elements_in_registers(space)
+    if space.streams > 1 or space.value_bytes > space.input_bytes:
+        elements //= 2
     return max(elements // space.vector, 1)
 
 
@@ -392,8 +400,7 @@ def _shared_bytes(space: Space) -> tuple[bool, int]:
 
     Values that take no more room than the inputs that they replace are not computed again by each pass.
     """
-    keeps = 0 < space.computed_bytes <= space.input_bytes
-    return keeps, max(space.computed_bytes if keeps else space.input_bytes, 1)
+    return space.keeps_values, max(space.computed_bytes if space.keeps_values else space.input_bytes, 1)
 
 
 def _in_shared(space: Space, groups: int) -> LoopSchedule:

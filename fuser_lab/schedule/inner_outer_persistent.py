@@ -18,6 +18,7 @@ from fuser_lab.schedule.base import Heuristics, common_gate, no, refusal_verdict
 from fuser_lab.schedule.facts import CandidateFacts, Refusal, mismatch
 from fuser_lab.schedule.persistent import (
     align,
+    few_blocks,
     is_projected,
     needs_buffer,
     reduction_workspace,
@@ -88,12 +89,8 @@ class InnerOuterPersistent(Heuristics):
                 self.type, ReasonCode.ROWS_AND_SUMS_TOO_LARGE, *facts.names, bytes=size, tensors=names, sums=sums,
                 registers=registers, shared=max(shared, 0),
             )
-        needed = device.sms // 8
-        if row.numel >= device.large_reduction and row.rows < needed:
-            return no(
-                self.type, ReasonCode.NOT_ENOUGH_BLOCKS, *facts.names, tensor=row.name, numel=row.numel, rows=row.rows,
-                needed=needed,
-            )
+        if (few := few_blocks(self.type, facts, row, device)) is not None:
+            return few
         why = reason(ReasonCode.ROWS_AND_SUMS_FIT, bytes=size, tensors=names, sums=sums, moved=size - beside)
         return accept(self.type, why, persistent=True)
 

@@ -12,6 +12,7 @@ from fuser_lab.schedule.base import Heuristics, no
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.persistent import (
     align,
+    few_blocks,
     is_projected,
     keep_exp_up_to,
     reduction_workspace,
@@ -44,12 +45,8 @@ class InnerPersistent(Heuristics):
                 self.type, ReasonCode.BUFFER_TOO_LARGE, *facts.names, bytes=size, tensors=names, limit=room * most,
                 sm=room, cluster=most,
             )
-        needed = device.sms // 8
-        if pattern.numel >= device.large_reduction and pattern.rows < needed:
-            return no(
-                self.type, ReasonCode.NOT_ENOUGH_BLOCKS, *facts.names, tensor=pattern.name, numel=pattern.numel,
-                rows=pattern.rows, needed=needed,
-            )
+        if (few := few_blocks(self.type, facts, pattern, device)) is not None:
+            return few
         if size <= room:
             where = "registers" if size <= device.persistent_bytes else "shared memory"
             why = reason(ReasonCode.BUFFER_FITS, bytes=size, tensors=names, limit=room, where=where)

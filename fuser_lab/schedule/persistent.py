@@ -85,6 +85,19 @@ def reduction_workspace(facts: CandidateFacts, threads: int) -> int:
     return align(threads * each) + SHARED_ALIGNMENT
 
 
+def few_blocks(
+    scheduler: SchedulerType, facts: CandidateFacts, pattern: ReductionPattern, device: Device,
+) -> Verdict | None:
+    """Return the refusal of a large reduction whose rows leave most of a device idle."""
+    needed = device.sms // 8
+    if pattern.numel < device.large_reduction or pattern.rows >= needed:
+        return None
+    return no(
+        scheduler, ReasonCode.NOT_ENOUGH_BLOCKS, *facts.names, tensor=pattern.name, numel=pattern.numel,
+        rows=pattern.rows, needed=needed,
+    )
+
+
 def align(size: int) -> int:
     """Return a size in bytes rounded up to the alignment of arrays in shared memory."""
     return -(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT

@@ -175,6 +175,11 @@ class Space:
         return prod(self.kept)
 
     @property
+    def keeps_values(self) -> bool:
+        """Whether values that are expensive to recompute take no more room on chip than the inputs they replace."""
+        return 0 < self.computed_bytes <= self.input_bytes
+
+    @property
     def is_walked_again(self) -> bool:
         """Whether columns are read again after one of their results is known."""
         return bool(self.reduced) and not self.inner_reduced and not self.is_one_pass

@@ -16,7 +16,7 @@ from fuser_lab.definition.binding import bind, default_inputs
 from fuser_lab.definition.repro import read_script, script_text
 from fuser_lab.definition.spec import TensorSpec, spec
 from fuser_lab.errors import ArgumentTypeError, FuserLabError, InputError
-from fuser_lab.ir import Expr, Fusion, Scalar, TensorDomain, TensorView, Val
+from fuser_lab.ir import Expr, Fusion, Scalar, TensorDomain, TensorView, Val, needed_exprs
 from fuser_lab.plan.planning import definition_of, described_input, flatten, segment
 
 if TYPE_CHECKING:
@@ -308,12 +308,7 @@ def _of(
         ends = [tv for e in rest for tv in e.tensor_outputs if tv in fusion.outputs or tv not in read]
     else:
         ends = [tv for tv in dict.fromkeys(map(now, outputs)) if tv in made]  # type: ignore[misc]
-    needed: set[Val] = set(ends)
-    live: list[Expr] = []
-    for expr in reversed(rest):
-        if not needed.isdisjoint(expr.outputs):
-            live.append(expr)
-            needed.update(expr.inputs)
+    live = needed_exprs(rest, ends)
     if not live:
         return None
     loose = {v for e in live for v in e.inputs} - made
@@ -324,7 +319,7 @@ def _of(
         return None
     return Fusion(
         inputs=tuple(inputs),
-        exprs=tuple(reversed(live)),
+        exprs=live,
         outputs=tuple(ends),
         aliases=tuple((a, b) for a, b in fusion.aliases if a in ends and b in inputs),
         hidden=frozenset(tv for tv in fusion.hidden if tv in ends and len(fusion.hidden) < len(ends)),

@@ -15,7 +15,6 @@ from fuser_lab.segmentation.checker import Verification, verify
 from fuser_lab.segmentation.events import Attempt, DecisionLog, Kind, Outcome
 from fuser_lab.segmentation.fastest import Clock, fastest
 from fuser_lab.segmentation.graph import SegmentedFusion, SegmentedGroup, assemble
-from fuser_lab.segmentation.ideals import ending_when
 from fuser_lab.segmentation.optimal import certify, optimal
 from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
 from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle, candidate
@@ -207,7 +206,6 @@ __all__ = [
     "Why",
     "candidate",
     "certify",
-    "ending_when",
     "replay",
     "segment",
     "verify",

@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from fuser_lab.arguments import listing, short_text
 from fuser_lab.cost.verdict import Answer
 from fuser_lab.errors import IllegalEdit
 from fuser_lab.ir import Expr, Fusion, TensorView
+from fuser_lab.ir.tensor_names import tensor_named
 from fuser_lab.segmentation.bottom_up import bottom_up
 from fuser_lab.segmentation.components import components
 from fuser_lab.segmentation.events import Attempt, DecisionLog, Kind, LaterRecords, Outcome
@@ -396,11 +396,7 @@ def _stored_chains(segmented: SegmentedFusion) -> set[str]:
 
 
 def _expr(fusion: Fusion, tensor: str) -> Expr | None:
-    value = fusion.tensors.get(tensor)
-    if value is None:
-        msg = f"the fusion has no tensor called {short_text(tensor)}; it has {listing(fusion.tensors)}."
-        raise IllegalEdit(msg)
-    return fusion.producers.get(value)
+    return fusion.producers.get(tensor_named(fusion, tensor))
 
 
 def _tensor(expr: Expr, name: str) -> TensorView:

@@ -38,7 +38,8 @@ PHASE = "fastest"
 MOST_FOR_OPTIMAL = 60  # maximum number of expressions for which strategy "optimal" is a starting point
 STATES_FOR_OPTIMAL = 20  # divisor of the states that it gets
 WORK_FOR_OPTIMAL = 0.25  # part of the processor time left that it may take
-WORK_BESIDE = 0.5  # part of the processor time left in which a step before the search may lower kernels
+# Part of the processor time left in which a step before the search may lower kernels. Not measured alone.
+WORK_BESIDE = 0.5
 CHANGES_PER_UNIT, LATER_CHANGES = 20, 5  # steps of the random walk: in the first round, and in each later round
 STATES_PER_CHANGE = 100  # search states of the budget per change of a plan that is tried
 STATES_PER_OPEN = 1000  # states per expression that an open scheduler lowers; in limited time only the time counts
@@ -90,6 +91,8 @@ def fastest(
     search.begin()
     # In limited time, what saves most in a second comes first.
     first = (search.store_tables, search.recompute) if search.is_limited else ()
+    if search.best.waits_for_host:
+        first = (search.merge, *first)
     for step in (*first, search.open, search.improve, search.recompute):
         if not budget.is_late:
             step()
@@ -122,16 +125,29 @@ def _work(group: SegmentedGroup, model: TimeModel) -> Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TimedPlan:
-    """A plan that schedulers accept, the predicted seconds of its segments, and the attempts that make it."""
+    """A plan that schedulers accept, the predicted seconds of its segments, and the attempts that make it.
+
+    ``launch`` are the seconds in which the host launches a kernel of a program that runs; 0 if a graph launches all.
+    """
 
     segmented: SegmentedFusion
     times: tuple[float, ...]
     attempts: tuple[Attempt, ...]
+    launch: float = 0.0
 
     @property
     def seconds(self) -> float:
-        """Predicted seconds of the plan."""
-        return sum(self.times)
+        """Predicted seconds of the plan: of its kernels, or of the host if it takes longer to launch them."""
+        return max(sum(self.times), self._on_host)
+
+    @property
+    def waits_for_host(self) -> bool:
+        """Whether the kernels end before the host has launched the next ones."""
+        return self._on_host > sum(self.times)
+
+    @property
+    def _on_host(self) -> float:
+        return self.launch * sum(map(bool, self.times))
 
 
 @dataclass(slots=True)
@@ -169,7 +185,7 @@ class _Search:
     @property
     def best(self) -> _TimedPlan:
         """The fastest plan so far; on a tie the first, which is the closest to nvFuser's."""
-        return min(self.known, key=lambda plan: plan.seconds)
+        return min(self.known, key=lambda plan: (plan.seconds, sum(plan.times)))
 
     def _plans_of(self, space: TimedSpace) -> list[_TimedPlan]:
         """Return the known plans of the space's fusion in which no two segments compute an expression."""
@@ -239,7 +255,8 @@ class _Search:
             # The limit refuses a segment that the plan would have, which would be priced as calls of the library.
             segmented = assemble(fold.fusion, fold.groups(), fold.recomputed, self.oracle, fold.replicas)
         times = self.times(segmented, limited=bool(self.known))
-        self.known.append(_TimedPlan(segmented=segmented, times=times, attempts=tuple(attempts)))
+        launch = self.model.launch if self.is_limited else 0.0
+        self.known.append(_TimedPlan(segmented=segmented, times=times, attempts=tuple(attempts), launch=launch))
 
     def times(self, segmented: SegmentedFusion, *, limited: bool = True) -> tuple[float, ...]:
         """Return the predicted seconds of each segment: as scheduled, or else by bytes and arithmetic."""
@@ -285,7 +302,8 @@ class _Search:
                 fusion: Fusion = stop.value
                 break
         chains = tuple(forwarded_chains(fusion, plain))
-        return TimedSpace(fusion, self.rationed, plain, self.model, chains), before
+        space = TimedSpace(fusion, self.rationed, plain, self.model, chains, is_limited=self.is_limited)
+        return space, before
 
     def _take_whole(self) -> None:
         """Make the plan of one kernel known, if there is one.
@@ -293,8 +311,19 @@ class _Search:
         One question answers that. Pairs may not lead to it, because kernels in between store many tensors.
         """
         space, before = self._space()
-        if space.units and not self.budget.is_late and legal_price(space, space.all) is not None:
+        is_open = space.units and not self.budget.is_late
+        if is_open and space.is_legal(space.all, space.copies(space.all)):  # a chain that is stored is another kernel
             self._take_partition(space, [space.all], before)
+
+    def merge(self) -> None:
+        """Add the plan that merges of the best plan's segments lead to: each saves a launch, and takes one question."""
+        space, before = self._space()
+        ranked = sorted(self.known, key=lambda plan: plan.seconds)
+        plans = (plan.segmented for plan in ranked if space.is_disjoint(plan.segmented) and not self.budget.is_late)
+        start = next(filter(None, (partition_of(space, plan) for plan in plans)), None)
+        if start is not None:
+            self._exhaust(merges(start, most=MOST_BESIDE))
+            self._take_partition(space, list(start.segments), before)
 
     def store_tables(self) -> None:
         """Add the plan that stores the tables which the best plan's kernels compute for each element."""
@@ -463,7 +492,7 @@ class _Search:
     def _recompute(self, plan: _TimedPlan, schedulers: SchedulerOracle) -> None:
         """Recompute boundaries of a plan as long as that is predicted to save time; what comes of it is known then."""
         now, made = plan.segmented, list[Attempt]()
-        seconds = plan.seconds
+        seconds = sum(plan.times)
         tried: set[tuple[str, Names]] = set()
         # Expressions of segments that are merged with others: all, unless the search in the space merges them, too, and
         # otherwise those that were changed.

@@ -6,29 +6,17 @@ plan. Whether a scheduler accepts a segment is asked only when the segment is ne
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
 
 from fuser_lab.analysis.bit_masks import bits
+from fuser_lab.process.ending import ENDED, IsLate
 from fuser_lab.segmentation.contraction import Blocks, bound, launches, union
 
 STATES_PER_QUESTION = 10  # states that a new question to the schedulers counts as
-_ENDED: ContextVar[Callable[[], bool]] = ContextVar("_ENDED", default=lambda: False)
-
-
-@contextmanager
-def ending_when(ended: Callable[[], bool]) -> Iterator[None]:
-    """Return a context in which searches stop, as at a time limit, once ``ended()`` is true."""
-    token = _ENDED.set(ended)
-    try:
-        yield
-    finally:
-        _ENDED.reset(token)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,7 +30,7 @@ class Budget:
     states: int = 400_000
     seconds: float | None = None
     used: int = 0
-    ended: Callable[[], bool] = field(default_factory=_ENDED.get, init=False)
+    ended: IsLate = field(default_factory=ENDED.get, init=False)
     _end: float = field(default=inf, init=False)
     _work_end: float = field(default=inf, init=False)
 

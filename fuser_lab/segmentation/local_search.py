@@ -195,17 +195,20 @@ def merges(
     Only segments with a common tensor are tried; with ``apart``, which has for each unit those that exclude it, all
     other pairs as well, since they save at least a launch. A pair that was refused is not tried again until one of the
     two has changed. With ``most``, a segment is tried with so many before and after it that share a tensor: of two that
-    are farther apart, one becomes a neighbour of the other when those between are merged.
+    are farther apart, one becomes a neighbour of the other when those between are merged; and a pair that contains a
+    refused one comes after all that do not, because it is seldom accepted, and asking about it takes longest.
     """
     space = partition.space
     count = len(space.units) if most is None else most
-    heap: list[tuple[int, int, int]] = []
+    heap: list[tuple[bool, int, int, int]] = []
+    refused: list[tuple[int, int]] = []
 
     def add(a: int, b: int) -> None:
         saved = partition.segments[a] + partition.segments[b] - space.price(a | b, space.joined(a, b))
         if saved > 0:
             first, second = (a, b) if a & -a < b & -b else (b, a)
-            heappush(heap, (-saved, first, second))
+            is_doubted = any(not (c & ~a or d & ~b) or not (c & ~b or d & ~a) for c, d in refused)
+            heappush(heap, (is_doubted, -saved, first, second))
 
     def near(mask: int) -> Iterable[int]:
         if apart is None:
@@ -222,7 +225,7 @@ def merges(
                 add(mask, other)
     heapify(heap)
     while heap:
-        _, a, b = heappop(heap)
+        _, _, a, b = heappop(heap)
         if a not in partition.segments or b not in partition.segments:
             continue
         price = None
@@ -235,6 +238,8 @@ def merges(
             partition.replace((a, b), {a | b: price})
             for other in near(a | b):
                 add(a | b, other)
+        elif most is not None:
+            refused.append((a, b))
 
 
 def runs(partition: Partition) -> Iterator[tuple[int, bool]]:

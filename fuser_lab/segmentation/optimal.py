@@ -25,7 +25,7 @@ from fuser_lab.segmentation.certificate import Certificate, Proof, SegmentCost, 
 from fuser_lab.segmentation.contraction import bound, contract
 from fuser_lab.segmentation.events import Attempt, DecisionLog
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
-from fuser_lab.segmentation.graph import Idle, SegmentedFusion, assemble
+from fuser_lab.segmentation.graph import Idle, SegmentedFusion
 from fuser_lab.segmentation.hints import has_hints, is_hint, refused_by_hint
 from fuser_lab.segmentation.ideals import Budget, SearchResult, search
 from fuser_lab.segmentation.local_search import Partition, anneal, merges
@@ -40,7 +40,7 @@ from fuser_lab.segmentation.partition_attempts import (
     neighbours_apart,
 )
 from fuser_lab.segmentation.privatization import without
-from fuser_lab.segmentation.replay import Fold
+from fuser_lab.segmentation.replay import replay
 from fuser_lab.segmentation.space import Conflicts, Space
 from fuser_lab.segmentation.top_down import top_down
 
@@ -220,7 +220,7 @@ class _Finder:
                 replace(attempt, phase=f"{word}: {attempt.phase}")
                 for attempt in strategy(self.fusion, self.oracle, options)
             )
-            segmented = _plan_of(self.fusion, attempts, self.oracle)
+            segmented = replay(self.fusion, attempts, self.oracle)
             if not _unscheduled_segment(segmented):
                 cost = plan_cost(segmented, self.model, self.idle)
                 yield _PricedPlan(segmented=segmented, cost=cost, attempts=attempts)
@@ -425,7 +425,7 @@ class _Finder:
         """Add the plan of these segments, if every chain can be provided."""
         attempts = attempts_of(space, segments, "optimal")
         if attempts is not None:
-            self.add(_plan_of(self.fusion, attempts, self.oracle), attempts)
+            self.add(replay(self.fusion, attempts, self.oracle), attempts)
 
 
 def _without_search(space: Space, conflicts: Conflicts, base: Bound) -> Bound:
@@ -486,10 +486,3 @@ def _joined_parts(space: Space, parts: Sequence[int], segments: Sequence[int]) -
     stuck = sum(left)
     inside = [part for part in parts if part & stuck]
     return [*(part for part in parts if not part & stuck), sum(inside)]
-
-
-def _plan_of(fusion: Fusion, attempts: Sequence[Attempt], oracle: SchedulerOracle) -> SegmentedFusion:
-    fold = Fold(fusion)
-    for attempt in attempts:
-        fold.apply(attempt)
-    return assemble(fold.fusion, fold.groups(), fold.recomputed, oracle, fold.replicas)

@@ -381,7 +381,8 @@ def explanations(log: Iterable[Attempt]) -> Iterator[str]:
             case Kind.FORWARD:
                 yield f"The segment that stored {_group(attempt)} is no longer needed: {attempt.text}."
             case _:
-                yield f"{_count_text(len(attempt.subjects), 'op is', 'ops are')} no longer repeated: {attempt.text}."
+                count = len(attempt.subjects)
+                yield f"{count} {'op is' if count == 1 else 'ops are'} no longer repeated: {attempt.text}."
 
 
 def _split_sentence(asked: Attempt, parts: Sequence[Attempt]) -> str:
@@ -406,10 +407,6 @@ def _ends(attempt: Attempt) -> bool:
 
 def _group(attempt: Attempt) -> str:
     return group_text(attempt.subjects[0])
-
-
-def _count_text(count: int, singular: str, more: str) -> str:
-    return f"{count} {singular if count == 1 else more}"
 
 
 def _rule(edit: _Edit, regrouping: Regrouping) -> str:

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from fuser_lab.cost.rules import follows
-from fuser_lab.errors import VerificationError
 from fuser_lab.ir import Expr, Fusion, OpKind, Val
-from fuser_lab.ops import OPS
-from fuser_lab.passes.rewriter import Axes
+from fuser_lab.passes.base import with_inputs
+from fuser_lab.passes.rewriter import Axes, result_named
 from fuser_lab.segmentation.casts import is_widening
 from fuser_lab.segmentation.events import Attempt, Kind, Names, Outcome
 
@@ -145,7 +144,7 @@ def with_replicas(fusion: Fusion, replicas: Sequence[Replica]) -> Fusion:
         original, reader = exprs[replica.original], exprs[replica.reader]
         made = again(original, replica.name, axes)
         exprs[replica.name] = made
-        exprs[replica.reader] = reading(reader, {original.out: made.out})
+        exprs[replica.reader] = with_inputs(reader, {original.out: made.out})
         before.setdefault(replica.reader, []).append(replica.name)
     ordered: list[Expr] = []
     for expr in fusion.exprs:
@@ -163,7 +162,7 @@ def without(fusion: Fusion, dropped: Mapping[str, str]) -> Fusion:
     if not dropped:
         return fusion
     instead: dict[Val, Val] = {fusion.tensors[name]: fusion.tensors[into] for name, into in dropped.items()}
-    exprs = (reading(expr, instead) for expr in fusion.exprs if expr.name not in dropped)
+    exprs = (with_inputs(expr, instead) for expr in fusion.exprs if expr.name not in dropped)
     return replace(fusion, exprs=tuple(exprs))
 
 
@@ -202,19 +201,9 @@ def read_together(exprs: Iterable[Expr], same: Mapping[str, str]) -> dict[str, l
 
 def again(expr: Expr, name: str, axes: Axes) -> Expr:
     """Return a copy of an expression with another name and new axes."""
-    (result,) = OPS[expr.op.name].infer(expr.inputs, dict(expr.attrs), axes)
-    old = expr.out.domain
-    if result.domain is None:
-        msg = f"{expr.op.name} of {expr.name} is a scalar, but a tensor is required."
-        raise VerificationError(msg)
+    result, old = result_named(name, expr.op.name, expr.inputs, dict(expr.attrs), axes), expr.out.domain
     domain = replace(result.domain, allocation=old.allocation, contiguity=old.contiguity, hint=old.hint)
     out = replace(expr.out, name=name, domain=domain)
     return Expr(op=expr.op, inputs=expr.inputs, outputs=(out,), attrs=expr.attrs)
 
 
-def reading(expr: Expr, instead: Mapping[Val, Val]) -> Expr:
-    """Return an expression with some operands replaced."""
-    inputs = tuple(instead.get(value, value) for value in expr.inputs)
-    if inputs == expr.inputs:
-        return expr
-    return Expr(op=expr.op, inputs=inputs, outputs=expr.outputs, attrs=expr.attrs)

@@ -9,7 +9,9 @@ from fuser_lab.process.ending import EndedError, ending
 from fuser_lab.segmentation.ideals import Budget
 from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle
 
-OF_ONE = 0.5  # part of the processor time left in which one candidate has to be lowered
+# Part of the processor time left in which one candidate has to be lowered, so that others have as much. Not measured
+# alone.
+OF_ONE = 0.5
 LARGE, ALIKE = 40, 0.9  # size of a refused set, and the part of it that another set shares, which is then not lowered
 _AFTER_LOWERING = frozenset({ReasonCode.NOT_LOWERED.value, ReasonCode.READ_AGAIN.value})
 

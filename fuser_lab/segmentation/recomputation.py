@@ -14,11 +14,12 @@ from fuser_lab.cost.amounts import bytes_label
 from fuser_lab.errors import IllegalEdit, SegmentationError
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView, Val
 from fuser_lab.ops.positions import indexed_operands
+from fuser_lab.passes.base import with_inputs
 from fuser_lab.passes.rewriter import Axes
 from fuser_lab.segmentation.events import Attempt, Kind, Names, Outcome
 from fuser_lab.segmentation.graph import SegmentedFusion
 from fuser_lab.segmentation.hints import is_hint
-from fuser_lab.segmentation.privatization import again, reading
+from fuser_lab.segmentation.privatization import again
 
 PHASE = "edit: recompute"
 _CHEAP = frozenset({
@@ -146,7 +147,7 @@ def with_copies(fusion: Fusion, copies: Copies) -> Fusion:
     ready = {value: place + 1 for place, expr in enumerate(fusion.exprs) for value in expr.outputs}
     made: dict[int, list[Expr]] = {}
     for original, name in zip(copies.originals, copies.copies, strict=True):
-        copy = again(reading(by_name[original], instead), name, axes)
+        copy = again(with_inputs(by_name[original], instead), name, axes)
         instead[by_name[original].out] = copy.out
         place = max([first, *(ready[value] for value in copy.inputs if value in ready)])
         ready[copy.out] = place
@@ -154,7 +155,7 @@ def with_copies(fusion: Fusion, copies: Copies) -> Fusion:
     exprs: list[Expr] = []
     for place, expr in enumerate(fusion.exprs):
         exprs += made.get(place, ())
-        exprs.append(reading(expr, instead) if expr.name in chosen else expr)
+        exprs.append(with_inputs(expr, instead) if expr.name in chosen else expr)
     return replace(fusion, exprs=tuple(exprs))
 
 

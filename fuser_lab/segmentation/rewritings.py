@@ -6,9 +6,10 @@ Each returns a new SegmentedFusion and the attempts that describe the rewriting,
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fuser_lab.arguments import listing, short_text
+from fuser_lab.arguments import listing
 from fuser_lab.errors import IllegalEdit
 from fuser_lab.ir import Expr, Fusion, TensorView
+from fuser_lab.ir.tensor_names import tensor_named
 from fuser_lab.segmentation.boundary_casts import cast_of, chosen_dtype, with_casts
 from fuser_lab.segmentation.edits import RefusedEdit, Regrouping, own_exprs, rebuilt, with_recomputed
 from fuser_lab.segmentation.events import Attempt, DecisionLog, Kind, Outcome
@@ -175,10 +176,7 @@ def check_accepted(segmented: SegmentedFusion, names: Iterable[str], refused: st
 def crossing_tensor(segmented: SegmentedFusion, tensor: str, done: str) -> TensorView:
     """Return a tensor that one segment writes and another reads."""
     fusion = segmented.fusion
-    value = fusion.tensors.get(tensor)
-    if value is None:
-        msg = f"the fusion has no tensor called {short_text(tensor)}; it has {listing(fusion.tensors)}."
-        raise IllegalEdit(msg)
+    value = tensor_named(fusion, tensor)
     maker = fusion.producers.get(value)
     if maker is None:
         msg = f"{tensor} is a fusion input, which is in memory in any case; it cannot be {done}."

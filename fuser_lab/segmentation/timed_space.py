@@ -9,7 +9,7 @@ from fuser_lab.analysis.bit_masks import bits
 from fuser_lab.cost.predicted_times import TimeModel
 from fuser_lab.cost.traffic import CostModel
 from fuser_lab.cost.work import Work, product_flops, work_of
-from fuser_lab.ir import Fusion, OpKind, TensorView
+from fuser_lab.ir import Fusion, OpKind, TensorView, Val
 from fuser_lab.segmentation.components import components
 from fuser_lab.segmentation.forwarding import Chain
 from fuser_lab.segmentation.graph import SegmentedFusion
@@ -28,7 +28,7 @@ class TimedSpace(Space):
 
     def __init__(
         self, fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, model: TimeModel,
-        chains: Sequence[Chain],
+        chains: Sequence[Chain], *, is_limited: bool = False,
     ) -> None:
         costs = CostModel(device=model.device, bandwidth=model.bandwidth, launch=model.launch)
         super().__init__(fusion, oracle, options, costs, chains)
@@ -39,6 +39,19 @@ class TimedSpace(Space):
             for work, unit in zip(works, self.units, strict=True)
         ]
         self._prices: dict[int, int] = {}
+        self._is_limited = is_limited
+
+    def ways(self, mask: int) -> list[tuple[int, int]]:
+        """Return ways to provide a set with the chains that it reads; in limited time the cheapest and its opposite.
+
+        A kernel that is refused with the chains that are cheaper copied is seldom accepted with other copies.
+        """
+        ways = super().ways(mask)
+        if not self._is_limited:
+            return ways
+        cost, copied = ways[0]
+        apart = max(ways, key=lambda way: (way[1] ^ copied).bit_count() if way[1] != -1 else 0)
+        return ways[:1] if apart == (cost, copied) else [(cost, copied), apart]
 
     def price(self, mask: int, sums: Sums | None = None) -> int:
         """Return the predicted time of a set as one segment, as bytes; ``sums`` are its sums."""
@@ -98,12 +111,16 @@ def with_tables(space: Space, mask: int) -> list[int]:
     """Return a set without the tables in it, after these tables; only the set, if a part is not legal as a segment.
 
     A table is a function of small tensors of the set alone that is expensive, such as the cosines of positions or an
-    index that a logarithm of distances gives, with what leads to it.
+    index that a logarithm of distances gives, with what leads to it. Integers that are computed from iotas and numbers
+    are not: where they are read, they are index arithmetic.
     """
     sizes = {i: max((prod(tv.shape) for tv in space.units[i].tensor_outputs), default=0) for i in bits(mask)}
     large = sum(1 << i for i, size in sizes.items() if TABLE * size > max(sizes.values()))
     works = {i: work_of([space.units[i]]) for i in sizes}
-    expensive = sum(1 << i for i, work in works.items() if work.special or work.dividing)
+    counted = _counted(space.fusion)
+    expensive = sum(
+        1 << i for i, work in works.items() if (work.special or work.dividing) and space.units[i].out not in counted
+    )
     tables = 0
     for i in sizes:
         table = (space.above[i] | 1 << i) & mask
@@ -111,6 +128,16 @@ def with_tables(space: Space, mask: int) -> list[int]:
             tables |= table
     parts = [*_components_of(space, tables), *_components_of(space, mask & ~tables)]
     return parts if tables and all(legal_price(space, part) is not None for part in parts) else [mask]
+
+
+def _counted(fusion: Fusion) -> set[Val]:
+    """Return the tensors of integers that are computed from iotas and numbers."""
+    counted = set[Val]()
+    for expr in fusion.tensor_exprs:
+        is_made = expr.kind in {OpKind.FACTORY, OpKind.POINTWISE} or expr.kind.is_view
+        if is_made and all(tv in counted for tv in expr.tensor_inputs):
+            counted.update(tv for tv in expr.tensor_outputs if tv.dtype.is_integral)
+    return counted
 
 
 def _components_of(space: Space, mask: int) -> list[int]:

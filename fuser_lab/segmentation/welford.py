@@ -5,7 +5,7 @@ the same formula (`fuser_lab.codegen.decompose`), so it is defined only here.
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from fuser_lab.cost.rules import follows
@@ -14,7 +14,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import VerificationError
 from fuser_lab.ir import AttrValue, Expr, Fusion, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ops import OPS
-from fuser_lab.passes.rewriter import Axes
+from fuser_lab.passes.rewriter import Axes, result_named
 from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle, candidate
 
 PERSISTENT = frozenset(
@@ -109,16 +109,10 @@ class _Writer:
         return self._tensor(self._new.get(tensor, tensor))
 
     def _emit(self, name: str, op: str, *inputs: Val, **attrs: AttrValue) -> TensorView:
-        (result,) = OPS[op].infer(inputs, attrs, self._axes)
-        if result.domain is None:
-            msg = f"{op} of {name} is a scalar, but a tensor is required."
-            raise VerificationError(msg)
-        # Results keep their layout and stored axes, on which their readers rely.
-        earlier, domain = self._results.get(name), result.domain
-        if earlier is not None:
+        out, earlier = result_named(name, op, inputs, attrs, self._axes), self._results.get(name)
+        if earlier is not None:  # results keep their layout and stored axes, on which their readers rely
             logical = earlier.domain.logical if OPS[op].kind is OpKind.REDUCTION else earlier.domain.axes
-            domain = TensorDomain(logical=logical, allocation=earlier.domain.allocation)
-        out = TensorView(name=name, dtype=result.dtype, domain=domain)
+            out = replace(out, domain=TensorDomain(logical=logical, allocation=earlier.domain.allocation))
         self._exprs.append(Expr(op=OPS[op], inputs=inputs, outputs=(out,), attrs=tuple(attrs.items())))
         return out
 

@@ -4,10 +4,9 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fuser_lab.arguments import listing, short_text
 from fuser_lab.cost.verdict import Answer, Verdict
 from fuser_lab.errors import InputError
-from fuser_lab.ir.tensor_names import named_text, names_by_tensor
+from fuser_lab.ir.tensor_names import named_text, names_by_tensor, tensor_named
 from fuser_lab.segmentation.edits import with_recomputed
 from fuser_lab.segmentation.events import Attempt, DecisionLog, Kind, group_text
 from fuser_lab.segmentation.graph import SegmentedFusion
@@ -226,11 +225,7 @@ def _homes(segmented: SegmentedFusion, which: str | int) -> tuple[int, ...]:
             msg = f"there is no segment {which}; the plan has segments 0 to {len(segmented.groups) - 1}."
             raise InputError(msg)
         return (which,)
-    value = segmented.fusion.tensors.get(which)
-    if value is None:
-        msg = f"the fusion has no tensor called {short_text(which)}; it has {listing(segmented.fusion.tensors)}."
-        raise InputError(msg)
-    maker = segmented.fusion.producers.get(value)
+    maker = segmented.fusion.producers.get(tensor_named(segmented.fusion, which, InputError))
     if maker is None:
         msg = f"{which} is a fusion input; ask about the tensors that are computed."
         raise InputError(msg)

@@ -39,7 +39,11 @@ FLAGS = set(FASTMATH)
 
 def exact(name: str) -> Callable[..., Any]:
     """The values of a function, in the longest floats of NumPy where it has the function."""
-    if name in {"erf", "erfc", "lgamma"}:
+    if name == "lgamma":  # Python's own has few right digits near 1 and 2
+        lgamma = ctypes.CDLL(None).lgamma
+        lgamma.argtypes, lgamma.restype = [ctypes.c_double], ctypes.c_double
+        return np.vectorize(lambda x: lgamma(float(x)), otypes=[np.longdouble])
+    if name in {"erf", "erfc"}:
         return np.vectorize(lambda x: of_c(getattr(math, name), float(x)), otypes=[np.longdouble])
     names = {f"a{kind}": f"arc{kind}" for kind in ("cos", "cosh", "sin", "sinh", "tan", "tan2", "tanh")}
     names["pow"] = "power"
@@ -61,7 +65,7 @@ FUNCTIONS = (
     ("acos", 1.0, 1.3, 1.3), ("acosh", 1.6, 1.8, 1.8), ("asin", 1.7, 1.7, 1.7), ("asinh", 1.6, 1.8, 1.8),
     ("atan", 2.2, 2.4, 2.1), ("atanh", 2.1, 2.3, 2.1), ("cos", 1.9, 0.6, 1.1), ("cosh", 1.5, 1.7, 1.5),
     ("erf", 7.0, 7.0, 2.5), ("erfc", 4.3, 5.0, 4.5), ("exp", 1.1, 1.1, 1.1), ("exp2", 1.1, 1.2, 1.1),
-    ("expm1", 1.4, 1.6, 1.8), ("lgamma", 1.6, 1.6, 0.0), ("log", 0.8, 0.8, 0.9), ("log10", 1.6, 1.7, 0.9),
+    ("expm1", 1.4, 1.6, 1.8), ("lgamma", 1.6, 1.6, 5.0), ("log", 0.8, 0.8, 0.9), ("log10", 1.6, 1.7, 0.9),
     ("log1p", 1.5, 1.6, 1.5), ("log2", 1.3, 1.3, 0.9), ("sin", 1.9, 0.6, 1.1), ("sinh", 1.7, 1.9, 1.8),
     ("tan", 3.5, 1.1, 2.3), ("tanh", 4.5, 5.5, 2.4),
 )
@@ -70,7 +74,6 @@ UNARY = [
     pytest.param(f"{name}{'_' * name[-1:].isdigit()}{bits}", name, (fused, separate), id=f"{name}{bits}")
     for name, single, rounded, double in FUNCTIONS
     for bits, fused, separate in (("32", single, rounded), ("64", double, double + 1.0))
-    if (name, bits) != ("lgamma", "64")
 ]
 OFTEN = {"pow32", "sin64", "tanh32"}  # the functions that `make test` calls and writes out
 
@@ -235,6 +238,16 @@ def test_remainders_are_exact(bits: str) -> None:
 
 
 @pytest.mark.parametrize("bits", KINDS)
+def test_quotients_are_rounded_down(bits: str) -> None:
+    x, y = pairs(KINDS[bits])
+    got, last_place = computed(f"floordiv{bits}", x, y), np.finfo(x.dtype).eps
+    with np.errstate(all="ignore"):
+        wanted, exact = np.floor_divide(x, y), np.abs(x / y) < 0.25 / last_place
+    np.testing.assert_array_equal(got[exact], wanted[exact])
+    np.testing.assert_allclose(got, wanted, rtol=2 * last_place)
+
+
+@pytest.mark.parametrize("bits", KINDS)
 def test_angles_of_points_are_those_of_c(bits: str) -> None:
     y, x = pairs(KINDS[bits])
     got = computed(f"atan2_{bits}", y, x)
@@ -352,6 +365,6 @@ def test_functions_that_are_called_compute_the_same_bits_in_vectors(name: str) -
     bodies = dict(re.findall(rf"^fuser_lab_{name}\.?(\d*):$(.*?)^\s+ret", asm, re.MULTILINE | re.DOTALL))
     assert bodies.keys() == {"", *lanes}
     widest = next(count for count in lanes[::-1] if re.search(rf"[$\s]fuser_lab_{name}\.{count}, %r", asm))
-    assert sum(op.endswith(suffix) for op in vector_instructions(bodies[widest])) > 10
+    assert sum(op.endswith(suffix) for op in vector_instructions(bodies[widest])) > 8
     for count in lanes:
         assert not re.search(r"\bv?(mul|add)s[sd]\b", bodies[count])

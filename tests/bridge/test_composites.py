@@ -32,6 +32,18 @@ def test_fake_quantization():
     assert torch.equal(ours[1], theirs[1])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=str)
+@pytest.mark.parametrize("sizes", [(1, 4, 5), (3, 4, 1), (3, 1, 5), (3, 4, 5)], ids=str)
+def test_products_with_vectors_are_of_numbers(sizes, dtype):
+    rows, inner, columns = sizes
+    a, b = (x.mul(9).to(dtype) for x in tensors((2, rows, inner), (2, inner, columns)))
+    product = OWN[aten.bmm.default](a, b)
+    if 1 in sizes:
+        torch.testing.assert_close(product, torch.bmm(a, b))
+    else:
+        assert product is NotImplemented
+
+
 ONE, OTHER = tensors((3, 4), (5,)), tensors((3, 4), (5,))
 LISTS = [
     ("add", "List", (ONE, OTHER)), ("mul", "ScalarList", (ONE, [0.5, 2.0])), ("div", "Scalar", (ONE, 3.0)),

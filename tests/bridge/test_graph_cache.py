@@ -1,12 +1,13 @@
-"""Another process finds the graphs of AOTAutograd in torch's cache, and they are as if they were traced again."""
+"""Another process finds the graphs of AOTAutograd, their regions and kernels, and they are as if made again."""
 
 import importlib
 
 import pytest
 from needs import needs
 
-from fuser_lab.bridge import capture
+from fuser_lab.bridge import capture, signature
 from fuser_lab.bridge.graph_cache import has_cache
+from fuser_lab.runtime.plan import variants
 
 torch = needs("torch")
 F = torch.nn.functional
@@ -36,17 +37,27 @@ def without_gradient(x, running):
 
 @pytest.fixture
 def cache(monkeypatch, tmp_path):
-    """An empty cache, and a list of the graphs that are cut into forward and backward."""
+    """An empty cache, and a list of what is done: `_partition` cuts a graph into forward and backward."""
     monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
-    partition, cut = capture._partition, []
-    monkeypatch.setattr(capture, "_partition", lambda *given, **named: cut.append(1) or partition(*given, **named))
-    return cut
+    done = []
+
+    def note(module, name):
+        function = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *given, **named: done.append(name) or function(*given, **named))
+
+    note(capture, "_partition")
+    note(capture, "partition_graph")
+    note(signature, "_record")
+    note(signature, "segment")
+    note(variants, "generate")
+    return done
 
 
 def outcome(function, **options):
     """Results, gradient and state of a step in what is, for Dynamo, another process; and what there is to see of it."""
     torch._dynamo.reset()
     counters.clear()
+    signature._RECORDED.clear()
     torch.manual_seed(3)
     x, running = torch.randn(6, 8, requires_grad=function is not without_gradient), torch.rand(8)
     result, *others = torch.compile(function, backend="fuser_lab", dynamic=False, options=options)(x, running)
@@ -59,13 +70,15 @@ def outcome(function, **options):
 
 
 @pytest.mark.parametrize("function", [norm_of, noisy, without_gradient])
-def test_a_second_process_does_not_trace(cache, function):
+def test_a_second_process_makes_nothing_again(cache, function):
     traced, seen, after = outcome(function)
-    cuts = len(cache)
+    done = list(cache)
     assert counters["aot_autograd"]["autograd_cache_saved"] == 1
     found, seen_again, after_again = outcome(function)
     assert counters["aot_autograd"]["autograd_cache_hit"] == 1
-    assert len(cache) == cuts == (function is not without_gradient)
+    assert cache == done
+    assert done.count("_partition") == (function is not without_gradient)
+    assert {"partition_graph", "_record", "segment", "generate"} <= {*done}
     torch.testing.assert_close(found, traced, rtol=0, atol=0)
     torch.testing.assert_close(after_again, after, rtol=0, atol=0)
     assert seen_again == seen
@@ -97,4 +110,4 @@ def test_symbolic_sizes_are_traced(cache):
             x = torch.randn(rows, 5, requires_grad=True)
             torch.testing.assert_close(run(x), scaled(x))
             torch.testing.assert_close(*(torch.autograd.grad(f(x)[:, 0].sum(), x) for f in (run, scaled)))
-    assert len(cache) == 2
+    assert cache.count("_partition") == 2

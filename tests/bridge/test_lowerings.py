@@ -74,10 +74,10 @@ def test_a_lowering_computes_what_torch_does(target, sample):
 
 
 # Ops that are decomposed although they have a lowering, which other graphs use: into the op of the same lowering, into
-# a product and a sum, or into ops that older releases of torch lack.
+# a product and a sum (of products of matrices, those with vectors), or into ops that older releases of torch lack.
 DECOMPOSED_FIRST = frozenset({
     *("max_pool2d_with_indices", "max_pool3d_with_indices"),  # into offsets, if the windows are small
-    *("dot", "vdot", "empty_like", "expand_copy", "floor_divide", "new_full", "new_ones", "new_zeros", "ones"),
+    *("bmm", "dot", "vdot", "empty_like", "expand_copy", "floor_divide", "new_full", "new_ones", "new_zeros", "ones"),
 })
 
 

@@ -65,7 +65,7 @@ UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
     },
     "Outputs are stored at positions that follow from the loops, not at positions in memory.": {
         "codegen/vectorize": [
-            ("if _loads(position) or not (names - {around.loop.var}).isdisjoint(arou", "return None"),
+            ("if has_loads(position) or not (names - {around.loop.var}).isdisjoint(arou", "return None"),
         ],
     },
     "Rounding an integer is a copy, so no kernel rounds one.": {

@@ -35,7 +35,9 @@ UNCERTAIN = 0.05  # of the magnitude: results with larger errors prove nothing
 _REAL: tuple[complex | None, ...] = (None, 1, -1)
 _COMPLEX: tuple[complex | None, ...] = (None, 1, -1, 1j, -1j)
 
-JUMPING = frozenset({"ceil", "floor", "round", "trunc", "frac", "fmod", "mod", "remainder", "nextafter"})
+JUMPING = frozenset({
+    "ceil", "floor", "floor_divide", "fmod", "frac", "mod", "nextafter", "remainder", "round", "trunc",
+})
 ANSWERING = frozenset({"isfinite", "isinf", "isnan", "isneginf", "isposinf"})  # of any value
 # The operand that must stay away from a pole, and the pole nearest to each of its values. Other poles reveal
 # themselves: a step towards or across them changes the result by more than the tolerance. The exceptions are 0 / x,

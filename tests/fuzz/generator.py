@@ -29,7 +29,7 @@ CASTS = (*DTYPES, DataType.Short, DataType.Char, DataType.Byte, DataType.UInt64,
 POSITIVE = frozenset({"log", "log2", "log10", "log1p", "sqrt", "rsqrt", "lgamma", "reciprocal"})
 BELOW_ONE = frozenset({"acos", "asin", "atanh", "erfinv"})
 GROWING = frozenset({"exp", "exp2", "expm1", "cosh", "sinh", "tan", "erfc"})
-DIVISION = frozenset({"truediv", "div", "fmod", "mod", "remainder"})
+DIVISION = frozenset({"truediv", "div", "floor_divide", "fmod", "mod", "remainder"})
 MOST_ELEMENTS = 200
 
 

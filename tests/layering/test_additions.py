@@ -91,7 +91,7 @@ def noted(body):
         },
         {
             "fuser_lab/codegen/kernel_passes.py": {
-                "from fuser_lab.codegen.kernel_ir import Statement": "from fuser_lab.codegen import toy_notes\n",
+                "from fuser_lab.codegen.kernel_ir import Block": "from fuser_lab.codegen import toy_notes\n",
                 '    KernelPass(name="divided_loops", run=long_loops.divide_long_loops, forms=_CORES, '
                 'example=long_loops.EXAMPLE),': (
                     '    KernelPass(name="toy_notes", run=toy_notes.noted, forms=_CORES, example=toy_notes.EXAMPLE),\n'

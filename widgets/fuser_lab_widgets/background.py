@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from fuser_lab.errors import FuserLabError
+from fuser_lab.process.ending import ending_when
 from fuser_lab.process.forks import renew_in_forks
-from fuser_lab.segmentation import ending_when
 from fuser_lab_widgets.starting import start_work
 
 if TYPE_CHECKING:

@@ -230,12 +230,7 @@ def _div_mode(to: Emitter, x: Any, y: Any, rounding_mode: str | None = "floor") 
         return ops.where(down, ops.sub(quotient, 1), quotient)
     if rounding_mode == "trunc":
         return ops.trunc(ops.truediv(a, b))
-    left = ops.fmod(a, b)
-    quotient = ops.truediv(ops.where(ops.eq(b, 0.0), a, ops.sub(a, left)), b)
-    down = ops.logical_and(ops.ne(left, 0.0), ops.ne(ops.lt(left, 0.0), ops.lt(b, 0.0)))
-    quotient = ops.where(down, ops.sub(quotient, 1.0), quotient)
-    whole = ops.floor(quotient)
-    return ops.where(ops.gt(ops.sub(quotient, whole), 0.5), ops.add(whole, 1.0), whole)
+    return ops.floor_divide(a, b)
 
 
 @lowering(

@@ -15,7 +15,7 @@ from fuser_lab.definition.dump.terms import Applied, Axis, Constant, Domains, Li
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError, FuserLabError
 from fuser_lab.files.reading import UnreadableError, parse_json
-from fuser_lab.ir import AttrValue, Expr, Fusion, IterType, OpKind, Scalar, TensorDomain, TensorView, Val
+from fuser_lab.ir import AttrValue, Expr, Fusion, IterType, OpKind, Scalar, TensorDomain, TensorView, Val, needed_exprs
 from fuser_lab.ops import OPS
 from fuser_lab.ops.registry import Result
 
@@ -392,12 +392,7 @@ class _Builder:
 
     def _fusion(self, inputs: tuple[Val, ...], outputs: tuple[TensorView, ...]) -> Fusion:
         """Return the fusion of the expressions that outputs need."""
-        needed: set[Val] = set(outputs)
-        live = []
-        for expr in reversed(self._exprs):
-            if not needed.isdisjoint(expr.outputs):
-                live.append(expr)
-                needed.update(expr.inputs)
+        live = needed_exprs(self._exprs, outputs)
         dead = len(self._exprs) - len(live)
         if dead:
             self._notes.append(f"{dead} expressions that no output needs are omitted")
@@ -409,7 +404,7 @@ class _Builder:
         hidden = frozenset(made[name] for name in comment.get("hidden", []) if name in made)
         orders = tuple((made[name], tuple(ranks)) for name, ranks in comment.get("stride_orders", []) if name in made)
         return Fusion(
-            inputs=inputs, exprs=tuple(reversed(live)), outputs=outputs, aliases=tuple(pairs), hidden=hidden,
+            inputs=inputs, exprs=live, outputs=outputs, aliases=tuple(pairs), hidden=hidden,
             stride_orders=orders,
         )
 

@@ -112,7 +112,6 @@ class _Reader(Statements):
     def read(self) -> tuple[Any, list[Described]]:
         """Return the definition and its inputs."""
         scope = Scope()
-        self._scope = scope
         if isinstance(self._candidate.node, ast.Module):
             with self._make() as builder:
                 self.open = self._recorded = Recording(builder=builder)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from fuser_lab.errors import DefinitionError, FuserLabError
+from fuser_lab.process.collector import collector_paused
 
 LONGEST = 1_000_000  # characters of a script
 _SHOWN = 120  # characters of a line under which an error points
@@ -218,6 +219,7 @@ def _dedent(lines: Sequence[str]) -> list[str]:
     return [line[depth:] if not line[:depth].strip() else line for line in lines]
 
 
+@collector_paused()
 def _first_wrong(lines: Sequence[str]) -> int | None:
     """Return the number of the first line that is not Python, None if all are."""
     try:
@@ -237,6 +239,7 @@ def _passed_over(above: int, first: int, end: int) -> str:
     return f"lines {above + first + 1} to {above + end} are not part of the script and are skipped"
 
 
+@collector_paused()
 def _parse_lines(lines: tuple[str, ...], above: int) -> Script:
     try:
         with warnings.catch_warnings():

@@ -87,7 +87,7 @@ def _group_norm(
     rec: Recorder, arg: Operand, num_groups: int, weight: Operand = None, bias: Operand = None, eps: Operand = 1e-5,
 ) -> TensorView:
     tensor, groups = floating(rec, arg, "group_norm"), whole(num_groups, "group_norm", "num_groups")
-    channels = _channels(tensor, "group_norm", least=2)
+    channels = _channels(tensor, "group_norm")
     if groups < 1 or (isinstance(channels, int) and channels % groups):
         msg = f"group_norm: num_groups={groups} does not divide the {channels} channels of axis 1."
         raise DefinitionError(msg)
@@ -104,9 +104,9 @@ def _group_norm(
     return cast(rec, _affine(rec, joined, *sized), tensor.dtype)
 
 
-def _channels(tensor: TensorView, op: str, least: int) -> Extent:
-    if tensor.ndim < least:
-        msg = f"{op}: arg has {tensor.ndim} axes; it needs at least {least}, with channels on axis 1."
+def _channels(tensor: TensorView, op: str) -> Extent:
+    if tensor.ndim < 2:
+        msg = f"{op}: arg has {tensor.ndim} axes; it needs at least 2, with channels on axis 1."
         raise DefinitionError(msg)
     return tensor.extents[1]
 
@@ -116,7 +116,7 @@ def _batch_norm(
     bias: Operand = None, training: bool = False, momentum: Operand = 0.1, eps: Operand = 1e-5,
 ) -> TensorView | tuple[TensorView, TensorView, TensorView]:
     tensor, trains = floating(rec, arg, "batch_norm"), flag(training, "batch_norm", "training")
-    channels = _channels(tensor, "batch_norm", least=2)
+    channels = _channels(tensor, "batch_norm")
     if (running_mean is None) is not (running_var is None):
         msg = "batch_norm: running_mean and running_var must be given together."
         raise ArgumentTypeError(msg)

@@ -4,7 +4,7 @@ import cmath
 import math
 from typing import Any
 
-from fuser_lab.runtime.complex_functions import complex_functions
+from fuser_lab.runtime.complex_functions import complex_div, complex_functions
 from fuser_lab.runtime.cuda_compilers.language import Library
 
 
@@ -16,18 +16,7 @@ def define_complex_functions(library: Library) -> None:
         """Return the magnitude of a complex number without intermediate overflow."""
         return math.hypot(x.real, x.imag)
 
-    @library.device
-    def complex_div(a: Any, b: Any) -> Any:
-        """Return the quotient of complex numbers by Smith's method, which overflows only if the quotient does."""
-        if b.real == 0 and b.imag == 0:  # infinite or NaN in each part, as in NumPy
-            return complex(a.real / abs(b.real), a.imag / abs(b.real))
-        if abs(b.real) >= abs(b.imag):
-            ratio = b.imag / b.real
-            divisor = b.real + b.imag * ratio
-            return complex((a.real + a.imag * ratio) / divisor, (a.imag - a.real * ratio) / divisor)
-        ratio = b.real / b.imag
-        divisor = b.real * ratio + b.imag
-        return complex((a.real * ratio + a.imag) / divisor, (a.imag * ratio - a.real) / divisor)
+    library.device(complex_div)
 
     @library.device
     def complex_sqrt(x: Any) -> Any:

@@ -48,6 +48,8 @@ def define_number_functions(library: Library) -> None:
     library.named("bits_of_float", assembly("mov.b32 $0, $1;", bits, single))
     double: _Typed = types.float64, "f64"
     long: _Typed = types.int64, "i64"
+    library.named("floor_quotient32", _floor_quotient(single, unit="0f3F800000"))
+    library.named("floor_quotient64", _floor_quotient(double, unit="0d3FF0000000000000"))
     library.named("double_of_bits", assembly("mov.b64 $0, $1;", double, long))
     library.named("bits_of_double", assembly("mov.b64 $0, $1;", long, double))
     for result, letters in ((types.int32, "s32"), (types.int64, "s64"), (types.uint64, "u64")):
@@ -123,6 +125,18 @@ def _define_approximations(library: Library, single: _Typed) -> None:
     def fast_sigmoid(x: Any) -> Any:
         """Return 1 / (1 + exp(-x)) of a float32, with a relative error of at most 5e-7 + 9e-8 |x|; 0 below 1.2e-38."""
         return reciprocal(types.float32(1.0) + power_of_2(x * types.float32(-_LOG2_E)))
+
+
+def _floor_quotient(kind: _Typed, unit: str) -> Rule:
+    """Return a quotient rounded down: one less than the rounded one if what that leaves has the other sign."""
+    steps = (
+        ".reg .F whole, rest, sign;", ".reg .pred p;", "div.rn.F whole, $1, $2;", "cvt.rmi.F.F whole, whole;",
+        "neg.F rest, whole;", "fma.rn.F rest, rest, $2, $1;", "testp.infinite.F p, $2;", "selp.F rest, $1, rest, p;",
+        f"copysign.F sign, $2, {unit};", "mul.rn.F rest, rest, sign;", "sub.rn.F sign, $1, $1;",
+        "setp.ne.F p, $2, 0.0;", "@p add.rn.F whole, whole, sign;",  # NaN if the dividend is infinite
+        "setp.lt.F p, rest, 0.0;", f"@p sub.rn.F whole, whole, {unit};", "mov.F $0, whole;",
+    )
+    return assembly(f"{{ {' '.join(steps)} }}".replace(".F", f".{kind[1]}"), kind, kind, kind)
 
 
 def _extreme(types: Any, *, larger: bool) -> Rule:

@@ -27,7 +27,7 @@ class PreparedPlan:
 
     def __init__(
         self, fusion: Fusion, requests: Sequence[KernelRequest], memory: Memory, *, allow_fallback: bool,
-        evaluate_refused: bool = False,
+        evaluate_refused: bool = False, keeps_kernels: bool = False,
     ) -> None:
         self.fusion = fusion
         self.segments = tuple((request.fusion, request.scheduler) for request in requests)
@@ -36,7 +36,7 @@ class PreparedPlan:
         self._parts = parts_of(fusion, self.segments)
         self._variants = Variants(
             self._parts, requests, memory, self._nested_run, allow_fallback=allow_fallback,
-            evaluate_refused=evaluate_refused,
+            evaluate_refused=evaluate_refused, keeps_kernels=keeps_kernels,
         )
         self._run_memory = RunMemory(self._parts, memory, self._release, keeps_layouts=any(r.loops for r in requests))
         self._ready = ready_runs_of(self._parts, memory)
@@ -238,7 +238,7 @@ def _without(start: Callable[[], None]) -> Call:
 
 def prepare(
     fusion: Fusion, requests: Sequence[KernelRequest], target: str = CPU.name, *, allow_fallback: bool = True,
-    evaluate_refused: bool = False, compile_now: bool = True,
+    evaluate_refused: bool = False, compile_now: bool = True, keeps_kernels: bool = False,
 ) -> PreparedPlan:
     """Return a plan that is ready to run.
 
@@ -259,6 +259,8 @@ def prepare(
         Whether this also holds for a segment whose kernel a compiler refuses; otherwise a CompilationError is raised.
     compile_now
         Whether kernels for dense inputs are compiled now rather than at the first run.
+    keeps_kernels
+        Whether the source of kernels is kept on disk, as machine code is.
 
     Raises
     ------
@@ -267,6 +269,7 @@ def prepare(
     """
     plan = PreparedPlan(
         fusion, requests, _memory(target), allow_fallback=allow_fallback, evaluate_refused=evaluate_refused,
+        keeps_kernels=keeps_kernels,
     )
     if compile_now:
         plan.prepare()

@@ -18,6 +18,7 @@ from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime.arrays import shared_with_torch
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.evaluate import evaluate_segment
+from fuser_lab.runtime.kept import kept
 from fuser_lab.runtime.plan.ahead import compile_ahead
 from fuser_lab.runtime.plan.aliased_buffers import StoredView
 from fuser_lab.runtime.plan.by_hand import in_lock_step
@@ -28,6 +29,7 @@ from fuser_lab.runtime.plan.storage import Lifetime, StoragePlan, plan_storage
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import segment as segment_fusion
 from fuser_lab.targets import target_of, with_blocks
+from fuser_lab.targets.cuda_compiler import chosen_compiler
 
 # For each tensor input: strides in elements, and the alignment of its memory in bytes.
 InputLayouts = tuple[tuple[tuple[int, ...], int], ...]
@@ -68,9 +70,10 @@ class Variants:
 
     def __init__(
         self, parts: PlanParts, requests: Sequence[KernelRequest], memory: Memory, nested: Nested, *,
-        allow_fallback: bool, evaluate_refused: bool,
+        allow_fallback: bool, evaluate_refused: bool, keeps_kernels: bool,
     ) -> None:
         self._parts, self._requests, self._memory, self._nested = parts, requests, memory, nested
+        self._generate = kept_kernel if keeps_kernels else generate
         self._allow_fallback, self._evaluate_refused = allow_fallback, evaluate_refused
         target = target_of(memory.target)
         self._on_host = target.on_host
@@ -186,10 +189,10 @@ class Variants:
         if scheduler is None or (reason and not is_single):
             return Step(request=request, generated=None, evaluated_because=reason)
         if request.loops:
-            kernel = generate(replace(request, target=self._lowers_loops.name))
+            kernel = self._generate(replace(request, target=self._lowers_loops.name))
             return Step(request=request, generated=kernel, in_lock_step=self._lowers_loops.name != memory.target)
         try:
-            kernel = generate(replace(request, scheduler=SchedulerType.POINTWISE) if is_single else request)
+            kernel = self._generate(replace(request, scheduler=SchedulerType.POINTWISE) if is_single else request)
         except CodegenError as error:
             if is_single:
                 return Step(request=request, generated=None, evaluated_because=reason)
@@ -274,6 +277,16 @@ def without_greedy(segment: Fusion, device: Device) -> tuple[Fusion, tuple[Kerne
     return segmented.fusion, tuple(
         KernelRequest(fusion=group.candidate.narrowed, scheduler=group.scheduler) for group in segmented.groups
     )
+
+
+def kept_kernel(request: KernelRequest) -> GeneratedKernel:
+    """Return the kernel of a request, from the disk if another process has generated it."""
+    if request.loops or request.propose or request.kept or request.shared:  # no text determines these
+        return generate(request)
+    fusion = request.fusion
+    names = [value.name for value in fusion.inputs], [[v.name for v in (e, *e.outputs)] for e in fusion.exprs]
+    asked = (request.key, request.function, names, chosen_compiler())
+    return kept("sources", repr(asked), lambda: generate(request))
 
 
 def _kernels_of(steps: Sequence[Step]) -> tuple[GeneratedKernel, ...]:

@@ -142,7 +142,8 @@ def test_a_chain_longer_than_calls_may_nest(target: str) -> None:
     ("exp", D.Float, "where(c, x, exp32(x))", "where(c, x, fast_exp(x))"),
     ("expm1", D.Float, "where(c, x, expm1_32(x))", "x if c else math.expm1(x)"),
     ("exp", D.Double, "where(c, x, exp64(x))", "x if c else math.exp(x)"),
-    ("lgamma", D.Double, "x if c else math.lgamma(x)", "x if c else math.lgamma(x)"),
+    ("lgamma", D.Double, "where(c, x, lgamma64(x))", "x if c else math.lgamma(x)"),
+    ("erfinv", D.Double, "x if c else float64(erfinv(x))", "x if c else libdevice.erfinv(x)"),
     ("neg", D.ComplexFloat, "x if c else -x", "x if c else -x"),
 ])
 def test_choices_are_branches_only_where_these_skip_slow_functions(

@@ -25,7 +25,8 @@ from fuser_lab.codegen.kernel_ir import (
     walk,
 )
 from fuser_lab.codegen.rewrites import rewrite
-from fuser_lab.codegen.vectorize import best_width, with_vectors
+from fuser_lab.codegen.vector_widths import best_width
+from fuser_lab.codegen.vectorize import with_vectors
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var, apply, index

@@ -31,6 +31,7 @@ BINARY = {
     "sub": "sub",
     "mul": "mul",
     "truediv": "true_divide",
+    "floor_divide": "floor_divide",
     "fmod": "fmod",
     "remainder": "remainder",
     "pow": "pow",
@@ -65,7 +66,7 @@ def test_binary_broadcasts(name):
     close(apply(name, x, y), function_of(BINARY[name])(torch.from_numpy(x), torch.from_numpy(y)))
 
 
-@pytest.mark.parametrize("name", ["add", "mul", "maximum", "minimum", "lt", "fmod", "remainder", "pow"])
+@pytest.mark.parametrize("name", ["add", "mul", "maximum", "minimum", "lt", "floor_divide", "fmod", "remainder", "pow"])
 def test_binary_on_special_values(name):
     x, y = (a.ravel() for a in np.meshgrid(SPECIAL, SPECIAL))
     close(apply(name, x, y), function_of(BINARY[name])(torch.from_numpy(x), torch.from_numpy(y)))

@@ -218,6 +218,12 @@ def test_single_elements_are_computed_by_a_kernel(monkeypatch: pytest.MonkeyPatc
         inputs = [np.array(a, np.float32), np.array([b], np.float32)]
         np.testing.assert_allclose(plan.run(inputs)[0], np.tanh(inputs[0] * inputs[1]) + 1, rtol=1e-6)
 
+    whole = build(lambda fd, a: fd.ops.add(fd.ops.full([], 2.0, D.Float), a), [(3,)], D.Float)
+    filled, *others = (e.name for e in whole.exprs)
+    plan_of_parts = prepare(whole, cut(whole, ((filled,), S.NO_OP), (tuple(others), S.POINTWISE)))
+    assert all(step.generated for step in plan_of_parts.steps())
+    np.testing.assert_array_equal(plan_of_parts.run([np.arange(3, dtype=np.float32)])[0], [2, 3, 4])
+
     def refuse(_: object) -> None:
         msg = "cannot type this"
         raise ValueError(msg)

@@ -85,6 +85,19 @@ def test_a_search_in_limited_time_recomputes_first(monkeypatch):
     assert max(tensor.nbytes for tensor in plan.segmented.crossing) < 16384 * 1000
 
 
+@pytest.mark.parametrize(("rows", "launches"), [(4096, 1), (2**24, 3)])
+def test_a_search_in_limited_time_merges_first_if_the_host_launches_longer_than_kernels_run(
+    rows, launches, monkeypatch,
+):
+    with FusionDefinition() as fd:
+        x, y = (fd.define_tensor([rows, 1], contiguity=True) for _ in range(2))
+        fd.add_output(fd.ops.cat([fd.ops.neg(x), fd.ops.exp(y)], 1))
+    for step in ("recompute", "open", "improve"):
+        monkeypatch.setattr(_Search, step, lambda search: None)
+    options = SegmenterOptions(search_calls=100_000)
+    assert len(fl.segment(fd, strategy="fastest", target="H200", options=options).segments) == launches
+
+
 def reflected(fd, x, dim, extent):
     last = extent - 1
     at = fd.ops.sub(last, fd.ops.abs(fd.ops.sub(last, fd.ops.abs(fd.ops.iota(extent + 2, start=-1)))))

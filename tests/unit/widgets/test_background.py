@@ -14,7 +14,7 @@ from unit.widgets import drawn
 
 import fuser_lab as fl
 from fuser_lab.errors import ArgumentTypeError
-from fuser_lab.segmentation import ending_when
+from fuser_lab.process.ending import ending_when
 from fuser_lab.segmentation.ideals import Budget
 from tests.unit.widgets.test_explorer import Page
 

@@ -192,7 +192,7 @@ class Number:
         return Number(self.builder, self.builder.call(function, [self.value, *(other.value for other in others)]))
 
     def by_library(self, name: str) -> "Number":
-        """Return the result of one of LLVM's functions, which calls the C library, for a path that is rarely taken.
+        """Return the result of a function of LLVM, which calls the C library, or of C, for a path that is rarely taken.
 
         The call preserves all registers. Otherwise a loop around it would load its constants in each iteration.
         """
@@ -205,7 +205,8 @@ class Number:
             function.attributes.add("noinline")
             function.attributes.add("cold")
             inside = ir.IRBuilder(function.append_basic_block())
-            inside.ret(Number(inside, function.args[0]).intrinsic(name).value)
+            x = Number(inside, function.args[0])
+            inside.ret(x.intrinsic(name).value if name.startswith("llvm.") else _by_c(x, name))
         return Number(self.builder, self.builder.call(function, [self.value], cconv=_PRESERVING))
 
     @property
@@ -283,6 +284,18 @@ class Number:
 
     def _like(self, number: "Number | float") -> Any:
         return number.value if isinstance(number, Number) else constant(self.value.type, number)
+
+
+def _by_c(x: Number, name: str) -> Any:
+    """Return what a function of C computes of a number, or of each element of a vector."""
+    builder, module, result = x.builder, x.builder.module, x.value
+    function = module.globals.get(name) or ir.Function(module, ir.FunctionType(x.element, [x.element]), name)
+    if not isinstance(result.type, ir.VectorType):
+        return builder.call(function, [result])
+    for place in (ir.Constant(INT, lane) for lane in range(result.type.count)):
+        element = builder.call(function, [builder.extract_element(x.value, place)])
+        result = builder.insert_element(result, element, place)
+    return result
 
 
 def element_of(kind: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Remainders of divisions."""
+"""Remainders of divisions, and quotients rounded down."""
 
 import math
 from typing import Any
@@ -22,25 +22,31 @@ def fmod(x: Number, y: Number) -> Number:
     if not cpu_has("fma"):
         return Number(x.builder, x.builder.frem(x.value, y.value))
     builder, size, divisor = x.builder, x.size, y.size
-    quotient = (size / divisor).intrinsic("llvm.rint")
-    quotient = quotient.where(quotient > _WHOLE[x.is_double], 0.0)
-    rest = size.plus_product(quotient, -divisor)
+    quotient = size / divisor
+    rest = size.plus_product(quotient.intrinsic("llvm.rint"), -divisor)
+    # NaN for a divisor that is 0 or infinite, and for an infinite dividend.
+    is_rare = builder.not_(builder.and_(quotient < _WHOLE[x.is_double], rest.equals(rest)))
+    rest = rest.with_rare_path(is_rare, lambda: _by_steps(size, divisor))
+    return rest.where(rest < 0.0, rest + divisor).size.signed(x.sign)
+
+
+def _by_steps(size: Number, divisor: Number) -> Number:
+    """Return what a number leaves of another, both of them positive."""
+    builder = size.builder
     valid = builder.and_(divisor > 0.0, size < math.inf)
 
     def unfinished(rest: Number) -> Any:
         return builder.and_(valid, rest.size >= divisor)
 
     def step(rest: Number) -> Number:
-        wide, large = divisor, _LARGE[x.is_double]
+        wide, large = divisor, _LARGE[size.is_double]
         for _ in range(2):
             wide = wide.where(wide < rest.size * (1 / large), wide * large)
         return rest.plus_product((rest / wide).intrinsic("llvm.rint"), -wide)
 
-    rest = rest.iterate_while(unfinished, step)
-    rest = rest.where(rest < 0.0, rest + divisor)
-    rest = rest.where(divisor.equals(math.inf), size)
+    rest = size.iterate_while(unfinished, step)
     rest = rest.where(builder.not_(valid), math.nan)
-    return rest.where(y.is_nan, y).size.signed(x.sign)
+    return rest.where(divisor.is_nan, divisor)
 
 
 def remainder(x: Number, y: Number) -> Number:
@@ -48,3 +54,21 @@ def remainder(x: Number, y: Number) -> Number:
     builder, rest = x.builder, fmod(x, y)
     differ = builder.xor(rest < 0.0, y < 0.0)
     return rest.where(builder.and_(builder.not_(rest.is_zero), differ), rest + y)
+
+
+def floor_quotient(x: Number, y: Number) -> Number:
+    """Return the quotient rounded down, as Python's ``//``.
+
+    It is exact below 2**23 or 2**52, and within 1 unit in the last place above. A rounded quotient is above the exact
+    one only if it was rounded to a whole number, and what that number leaves of x then has the other sign than y.
+    """
+    quotient = x / y
+    whole = quotient.intrinsic("llvm.floor")
+    if cpu_has("fma"):
+        rest = x.plus_product(whole, -y)
+    else:
+        product, lost = whole.product(y)
+        rest = (x - product) - lost
+    rest = rest.where(y.size.equals(math.inf), x)
+    whole = whole.where(rest.signed(y.sign) < 0.0, whole - 1.0)
+    return whole.where(x.builder.and_(x.size.equals(math.inf), x.builder.not_(y.is_zero)), math.nan)

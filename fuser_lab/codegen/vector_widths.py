@@ -1,0 +1,110 @@
+"""How many elements a thread should move at a time: the accesses to memory that vectors of a size would make."""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+
+from fuser_lab.codegen.index_math import ACCESS_BYTES, Access, access_of, linear, resolve, variables
+from fuser_lab.codegen.kernel_ir import Block, Buffer, Let, Load, Store, every_term, walk
+from fuser_lab.codegen.rewrites import made_of_data
+from fuser_lab.codegen.windows import OUTSIDE, Key, Loops, Window, has_loads, window_of, windows_of
+from fuser_lab.cost.crossovers import crossover
+from fuser_lab.cost.device import LINE_BYTES, WARP
+from fuser_lab.ir.term import Term, index
+
+SMALL = crossover("vectors.small")
+_LINES = crossover("vectors.lines")
+_STARTING = crossover("vectors.starting")
+
+
+def accesses(statements: Block, name: str, among: frozenset[str] | None = None) -> Iterator[Access]:
+    """Yield the memory accesses of some statements, as progressions with an index variable.
+
+    ``among`` excludes accesses whose position depends on variables other than these.
+    """
+    for buffer, position, _ in tensor_accesses(statements):
+        if among is None or variables(position) <= among:
+            yield access_of(buffer, position, name)
+
+
+def tensor_accesses(statements: Block) -> Iterator[tuple[Buffer, Term, Load | None]]:
+    """Yield the accesses to tensors: buffer, position, and the load if it is one."""
+    for statement in walk(statements):
+        if isinstance(statement, Store) and statement.buffer.role in OUTSIDE:
+            yield statement.buffer, statement.position, None
+        loads = (t for t in every_term(statement) if isinstance(t, Load) and t.buffer.role in OUTSIDE)
+        yield from ((load.buffer, load.position, load) for load in loads)
+
+
+def best_width(trial: Callable[[int], Block], name: str, bytes_per_cycle: float) -> int:
+    """Return the number of elements per thread with the fewest memory accesses; the largest one among equals.
+
+    ``trial(size)`` returns the statements for one element, with the variable ``name`` as its position in a chunk of
+    ``size``. Accesses are weighted by the bytes of their buffer, because a small buffer is in the cache. The number is
+    reduced if a multiprocessor would spend more cycles on the lines of its cache than memory, which moves
+    ``bytes_per_cycle``, spends on the large buffers. That is so where several accesses load adjacent elements, or
+    elements a few apart, as of a small matrix whose rows are the elements of the result.
+    """
+    trial = cache(trial)
+    single = list(accesses(trial(1), name))
+    largest = max((a.buffer.nbytes for a in single), default=0)
+    large = [a for a in single if a.buffer.nbytes * SMALL >= largest]
+    # An access of the widest dtype fills one hardware access; small buffers may need several. An element that a whole
+    # chunk needs is one access, however wide the chunk is.
+    best, least, size = 1, float("inf"), 1
+    while size <= ACCESS_BYTES:
+        statements = trial(size)
+        apart = (a.buffer for a in accesses(statements, name) if a.step != 0)
+        widest = max((b.dtype.itemsize for b in apart if b.nbytes * SMALL >= largest), default=ACCESS_BYTES)
+        if size > 1 and size * widest > ACCESS_BYTES:
+            break
+        cost = _cost(statements, name, size)
+        if cost <= least:
+            best, least = size, cost
+        size *= 2
+    moving = sum(a.buffer.dtype.itemsize for a in large if a.step != 0) / bytes_per_cycle
+
+    def cycles(size: int) -> float:
+        lines = sum(_lines(access, step, size) for access, step in _distances(trial(size), name, size))
+        return max(moving, lines / _LINES / size, _STARTING / (WARP * size))
+
+    return min((1 << n for n in reversed(range(best.bit_length()))), key=cycles)
+
+
+def _distances(statements: Block, name: str, size: int) -> Iterator[tuple[Access, int]]:
+    """Yield accesses whose elements have constant distances, and the distances, without accesses by windows."""
+    windows, loops = _windows(statements, name, size)
+    for buffer, position, load in tensor_accesses(statements):
+        if has_loads(position) or (load is not None and window_of(load, 0, windows, loops)):
+            continue
+        access = access_of(buffer, position, name)
+        zeros = dict.fromkeys(variables(position), index(0))
+        first, second = (linear(resolve(position, {**zeros, name: index(n)}), {}).constant for n in range(2))
+        distance = abs(second - first)
+        # Adjacent elements whose chunks are not aligned everywhere may still have whole accesses where they are.
+        if distance > 1 or access.step == 1:
+            yield access, distance
+
+
+def _lines(access: Access, step: int, size: int) -> float:
+    """Return the cache lines that a warp looks up for ``size`` adjacent elements of each thread, per thread."""
+    lines = min(max(size * step * access.buffer.dtype.itemsize * WARP / LINE_BYTES, 1.0), WARP)
+    return size // max(access.width(size), 1) * lines / WARP
+
+
+def _windows(statements: Block, name: str, size: int) -> tuple[dict[Key, tuple[Window, ...]], Loops]:
+    """Return the windows that the statements for ``size`` adjacent elements read."""
+    lets = frozenset(s.name for s in walk(statements) if isinstance(s, Let))
+    loops = Loops(name=name, inside=lets, definitions={}, data=made_of_data(statements))
+    return windows_of(statements, size, loops), loops
+
+
+def _cost(statements: Block, name: str, size: int) -> float:
+    """Return the memory accesses for each element, weighted by the bytes of their buffers."""
+    windows, loops = _windows(statements, name, size)
+    cost = float(sum(window.buffer.nbytes * window.accesses for group in windows.values() for window in group))
+    for buffer, position, load in tensor_accesses(statements):
+        if load is not None and any(window_of(load, value, windows, loops) for value in range(size)):
+            continue
+        access = access_of(buffer, position, name)
+        cost += buffer.nbytes * (1 if access.step == 0 else size // max(access.width(size), 1))
+    return cost / size
