@@ -494,9 +494,7 @@ class _Search:
         now, made = plan.segmented, list[Attempt]()
         seconds = sum(plan.times)
         tried: set[tuple[str, Names]] = set()
-        # Expressions of segments that are merged with others: all, unless the search in the space merges them, too, and
-        # otherwise those that were changed.
-        changed = dict.fromkeys(expr.name for expr in (now.fusion.tensor_exprs if self.is_limited else ()))
+        changed = dict[str, None]()  # expressions of segments that may be merged with others since they were changed
         tries = TRIES_PER_BOUNDARY * len(now.crossing)
         while tries and not self.budget.is_late:
             promising = sorted(self._promising(now, tried), key=lambda entry: (entry[0], entry[1]))
@@ -583,10 +581,17 @@ class _Search:
     ) -> tuple[SegmentedFusion, float, tuple[Attempt, ...]]:
         """Return a plan that merges a segment with one of these expressions and a neighbour, if that saves time.
 
-        Beside the plan, which may be the given one, its predicted seconds and the attempt that makes it.
+        Beside the plan, which may be the given one, its predicted seconds and the attempt that makes it. A search in
+        limited time may not get to merge other segments, so those are tried whose common bytes are a part of the time.
         """
         seconds = sum(self.times(now))
-        for home, other in _neighbours(now, changed):
+        pairs = _neighbours(now, changed)
+        if self.is_limited:
+            everything = [expr.name for expr in now.fusion.tensor_exprs]
+            least = DISTINCT * seconds * self.model.bandwidth / 2  # a common tensor is neither written nor read
+            more = _neighbours(now, everything)
+            pairs = dict.fromkeys((*(pair for pair, nbytes in more.items() if nbytes >= least), *pairs))
+        for home, other in pairs:
             if now.path(home, other) or now.path(other, home):
                 continue  # they cannot be merged
             try:
@@ -620,13 +625,17 @@ def _key(plan: _TimedPlan) -> frozenset[tuple[object, ...]]:
     return frozenset(map(_kernel, plan.segmented.groups))
 
 
-def _neighbours(now: SegmentedFusion, names: Names) -> list[tuple[int, int]]:
-    """Return pairs of segments that share tensors, the most bytes first, one with some of these expressions."""
+def _neighbours(now: SegmentedFusion, names: Names) -> dict[tuple[int, int], int]:
+    """Return pairs of segments that share tensors, one with some of these expressions, with the bytes of these tensors.
+
+    The pairs that share the most bytes are the first.
+    """
     touched = [{*group.tensor_inputs, *group.outputs} for group in now.groups]
     homes = dict.fromkeys(home for name in names for home in now.home.get(name, ()))
-    pairs = dict.fromkeys((min(pair), max(pair)) for home in homes for other in range(len(touched))
-                          if other != home and touched[home] & touched[other] for pair in [(home, other)])
-    return sorted(pairs, key=lambda pair: -sum(tv.nbytes for tv in touched[pair[0]] & touched[pair[1]]))
+    pairs = {(min(home, other), max(home, other)) for home in homes for other in range(len(touched)) if other != home}
+    shared = {pair: touched[pair[0]] & touched[pair[1]] for pair in sorted(pairs)}
+    sizes = {pair: sum(tv.nbytes for tv in tensors) for pair, tensors in shared.items() if tensors}
+    return dict(sorted(sizes.items(), key=lambda entry: -entry[1]))
 
 
 def _goes_beyond(segmented: SegmentedFusion) -> bool:
