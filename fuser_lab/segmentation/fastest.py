@@ -7,7 +7,7 @@ that is predicted to save time, and segments that have become neighbours are mer
 begins with recomputation and splits: they are few attempts, which save much.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from math import sqrt
@@ -499,7 +499,7 @@ class _Search:
         while tries and not self.budget.is_late:
             promising = sorted(self._promising(now, tried), key=lambda entry: (entry[0], entry[1]))
             if not promising:  # merges are many attempts, so they follow once nothing else saves time
-                now, after, union = self._merge(now, tuple(changed), schedulers)
+                now, after, union = self._merge(now, self._to_merge(now, tuple(changed)), schedulers)
                 if after >= seconds:
                     break
                 seconds, made = after, [*made, *union]
@@ -514,8 +514,9 @@ class _Search:
                 names = (*readers[:1], now.fusion.producers[now.fusion.tensors[tensor]].name)
                 after, then, union = sum(self.times(done.segmented)), done.segmented, ()
                 if after >= seconds:
-                    then, after, union = self._merge(then, names, schedulers)
-                if after < seconds:
+                    then, after, union = self._merge(then, _neighbours(then, names), schedulers)
+                # Together with a merge it excludes other merges, so it has to save more than the clock's error.
+                if after < seconds * (1 - DISTINCT * bool(union)):
                     made += [
                         replace(attempt, phase=f"{PHASE}: recompute") for attempt in (*done.attempts, *done.merged)
                         if attempt.kind not in _COPIED
@@ -576,21 +577,27 @@ class _Search:
         after = self.model.seconds(group.moved + round(share * more), work + extra.part(share), flops)
         return after - self.model.seconds(group.moved, work, flops)
 
-    def _merge(
-        self, now: SegmentedFusion, changed: Names, schedulers: SchedulerOracle,
-    ) -> tuple[SegmentedFusion, float, tuple[Attempt, ...]]:
-        """Return a plan that merges a segment with one of these expressions and a neighbour, if that saves time.
+    def _to_merge(self, now: SegmentedFusion, changed: Names) -> Iterable[tuple[int, int]]:
+        """Return the pairs of segments that may be merged: with one of these expressions, or with many common bytes.
 
-        Beside the plan, which may be the given one, its predicted seconds and the attempt that makes it. A search in
-        limited time may not get to merge other segments, so those are tried whose common bytes are a part of the time.
+        A search in limited time may not get to merge other segments, so those are tried whose common bytes are a part
+        of the plan's time.
+        """
+        pairs = _neighbours(now, changed)
+        if not self.is_limited:
+            return pairs
+        least = DISTINCT * sum(self.times(now)) * self.model.bandwidth / 2  # they are neither written nor read
+        others = _neighbours(now, tuple(expr.name for expr in now.fusion.tensor_exprs))
+        return {**{pair: nbytes for pair, nbytes in others.items() if nbytes >= least}, **pairs}
+
+    def _merge(
+        self, now: SegmentedFusion, pairs: Iterable[tuple[int, int]], schedulers: SchedulerOracle,
+    ) -> tuple[SegmentedFusion, float, tuple[Attempt, ...]]:
+        """Return a plan that merges the first of these pairs of segments for which that saves time.
+
+        Beside the plan, which may be the given one, its predicted seconds and the attempt that makes it.
         """
         seconds = sum(self.times(now))
-        pairs = _neighbours(now, changed)
-        if self.is_limited:
-            everything = [expr.name for expr in now.fusion.tensor_exprs]
-            least = DISTINCT * seconds * self.model.bandwidth / 2  # a common tensor is neither written nor read
-            more = _neighbours(now, everything)
-            pairs = dict.fromkeys((*(pair for pair, nbytes in more.items() if nbytes >= least), *pairs))
         for home, other in pairs:
             if now.path(home, other) or now.path(other, home):
                 continue  # they cannot be merged
