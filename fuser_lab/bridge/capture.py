@@ -295,7 +295,9 @@ def capture_graph(gm: Any, kind: str, capture: Capture, content: bytes = b"") ->
 
     Another process finds the regions by ``content``, the bytes of the graph as it was.
     """
-    _, regions, left = _with_kernels(gm, prepare(gm), capture, capture.options.cutting)
+    values = (node.meta.get("val") for node in gm.graph.nodes)
+    on_gpu = any(has_own_memory(value.device.type) for value in values if hasattr(value, "device"))
+    _, regions, left = _with_kernels(gm, prepare(gm), capture, capture.options.cutting, adds_calls=on_gpu)
     if content and tuned_state() < 0:
         parts = [(region.nodes, region.signature) for region in regions]
         write_parts(content, _key_options(capture), gm, (parts, left))
@@ -323,19 +325,18 @@ def _key_options(capture: Capture) -> tuple[object, ...]:
 
 
 def _with_kernels(
-    gm: Any, begins: Sequence[Node], capture: Capture, cutting: Cutting,
+    gm: Any, begins: Sequence[Node], capture: Capture, cutting: Cutting, *, adds_calls: bool = False,
 ) -> tuple[Partition, list[TorchRegion], list[Left]]:
     """Return the parts of a graph after `prepare` whose ops have kernels, as regions too, and the nodes left to torch.
 
     Whether a scan or a read at positions has a kernel depends on its neighbours, so the plans of regions say it. Matrix
-    products are in regions only if the user wishes it.
+    products are in regions only if the user wishes it. If the graph may be changed, ``adds_calls``, regions compute
+    again what others would store for them.
     """
     evaluated: set[Node] = set()
-    values = (node.meta.get("val") for node in gm.graph.nodes)
-    on_gpu = any(has_own_memory(value.device.type) for value in values if hasattr(value, "device"))
     while True:
         partition = partition_graph(gm, capture.options.wishes, begins, evaluated)
-        if on_gpu and compute_again(gm.graph, partition.regions, begins, device_of(cutting.target)):
+        if adds_calls and compute_again(gm.graph, partition.regions, begins, device_of(cutting.target)):
             partition = partition_graph(gm, capture.options.wishes, begins, evaluated)
         regions, left = _regions_of(gm, partition, capture, cutting)
         more = {node for region in regions for node in region.evaluated if target_of(node) not in MATMULS} - evaluated

@@ -19,6 +19,7 @@ from fuser_lab.cost.device import Device
 from fuser_lab.cost.predicted_times import TimeModel
 from fuser_lab.cost.work import work_of
 from fuser_lab.errors import FuserLabError
+from fuser_lab.segmentation.fastest import LEAST_SAVED
 
 _EQUAL = "aten.eq.Tensor"  # its operands are computed once, because another kernel may round otherwise
 
@@ -59,9 +60,11 @@ class _Seconds:
         self._model, self._known = model, dict[object, float]()
 
     def to_move(self, node: Node) -> float:
+        """Return the seconds to read or write a value."""
         return sum(map(stored_bytes, tensors_of(node))) / self._model.bandwidth
 
     def to_compute(self, node: Node) -> float:
+        """Return the seconds of a value's arithmetic; infinity if it is not known."""
         call = call_of(node)
         if call is None:
             return inf
@@ -86,10 +89,11 @@ def _best(
     inside = set(region)
     read = {operand for node in region for operand in node.all_input_nodes if operand not in inside}
 
-    def moved(node: Node) -> float:
-        own = home.get(node)
-        stored = own is not None and all(home.get(user) in {own, number} for user in node.users)
-        return seconds.to_move(node) * (1 + stored)
+    def cost(node: Node) -> float:
+        """Return the seconds of passing a value to the region."""
+        maker = home.get(node)
+        is_stored = maker is not None and all(home.get(user) in {maker, number} for user in node.users)
+        return seconds.to_move(node) * (1 + is_stored)
 
     def is_free(node: Node) -> bool:
         """Whether the region may compute a value of another region again."""
@@ -100,25 +104,25 @@ def _best(
 
     taken: list[Node] = []
     open_nodes = {node for node in read if is_free(node)}
-    now = least = sum(map(moved, read))
-    fixed = sum(map(moved, read - open_nodes))
+    before = now = least = sum(map(cost, read))
+    fixed = sum(map(cost, read - open_nodes))
     count = 0
     while open_nodes and fixed < least:
         node = max(open_nodes, key=place.__getitem__)
         open_nodes.discard(node)
         taken.append(node)
-        now += seconds.to_compute(node) - moved(node)
+        now += seconds.to_compute(node) - cost(node)
         fixed += seconds.to_compute(node)
         for operand in node.all_input_nodes:
             if operand in read or operand in inside:
                 continue
             read.add(operand)
-            now += moved(operand)
+            now += cost(operand)
             if is_free(operand):
                 open_nodes.add(operand)
             else:
-                fixed += moved(operand)
+                fixed += cost(operand)
         if now < least:
             least, count = now, len(taken)
-    return taken[:count]
+    return taken[:count] if before - least >= LEAST_SAVED else []
 

@@ -7,6 +7,7 @@ these forms a kernel has depends on its ops and on the schedules of its nests, s
     columns that blocks keep on chip, or else one pass after another over columns, for OuterPersistent
     all nests of the segment at once
     the same, with short reductions written as ops on the parts of their operands
+    results of rows, then the reductions that read these along other axes
     the first reductions, then the nests that read their results from memory
 """
 

@@ -7,7 +7,7 @@ that is predicted to save time, and segments that have become neighbours are mer
 begins with recomputation and splits, or with merges where launches take longest: few attempts, which save much.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from math import sqrt
@@ -496,14 +496,12 @@ class _Search:
         now, made = plan.segmented, list[Attempt]()
         seconds = sum(plan.times)
         tried: set[tuple[str, Names]] = set()
-        # Expressions of segments that are merged with others: all, unless the search in the space merges them, too, and
-        # otherwise those that were changed.
-        changed = dict.fromkeys(expr.name for expr in (now.fusion.tensor_exprs if self.is_limited else ()))
+        changed = dict[str, None]()  # expressions of segments that may be merged with others since they were changed
         tries = TRIES_PER_BOUNDARY * len(now.crossing)
         while tries and not self.budget.is_late:
             promising = sorted(self._promising(now, tried), key=lambda entry: (entry[0], entry[1]))
             if not promising:  # merges are many attempts, so they follow once nothing else saves time
-                now, after, union = self._merge(now, tuple(changed), schedulers)
+                now, after, union = self._merge(now, self._to_merge(now, tuple(changed)), schedulers)
                 if after >= seconds:
                     break
                 seconds, made = after, [*made, *union]
@@ -518,8 +516,9 @@ class _Search:
                 names = (*readers[:1], now.fusion.producers[now.fusion.tensors[tensor]].name)
                 after, then, union = sum(self.times(done.segmented)), done.segmented, ()
                 if after >= seconds:
-                    then, after, union = self._merge(then, names, schedulers)
-                if after < seconds:
+                    then, after, union = self._merge(then, _neighbours(then, names), schedulers)
+                # Together with a merge it excludes other merges, so it has to save more than the clock's error.
+                if after < seconds * (1 - DISTINCT * bool(union)):
                     made += [
                         replace(attempt, phase=f"{PHASE}: recompute") for attempt in (*done.attempts, *done.merged)
                         if attempt.kind not in _COPIED
@@ -580,15 +579,28 @@ class _Search:
         after = self.model.seconds(group.moved + round(share * more), work + extra.part(share), flops)
         return after - self.model.seconds(group.moved, work, flops)
 
+    def _to_merge(self, now: SegmentedFusion, changed: Names) -> Iterable[tuple[int, int]]:
+        """Return the pairs of segments that may be merged: with one of these expressions, or with many common bytes.
+
+        A search in limited time may not get to merge other segments, so those are tried whose common bytes are a part
+        of the plan's time.
+        """
+        pairs = _neighbours(now, changed)
+        if not self.is_limited:
+            return pairs
+        least = DISTINCT * sum(self.times(now)) * self.model.bandwidth / 2  # they are neither written nor read
+        others = _neighbours(now, tuple(expr.name for expr in now.fusion.tensor_exprs))
+        return {**{pair: nbytes for pair, nbytes in others.items() if nbytes >= least}, **pairs}
+
     def _merge(
-        self, now: SegmentedFusion, changed: Names, schedulers: SchedulerOracle,
+        self, now: SegmentedFusion, pairs: Iterable[tuple[int, int]], schedulers: SchedulerOracle,
     ) -> tuple[SegmentedFusion, float, tuple[Attempt, ...]]:
-        """Return a plan that merges a segment with one of these expressions and a neighbour, if that saves time.
+        """Return a plan that merges the first of these pairs of segments for which that saves time.
 
         Beside the plan, which may be the given one, its predicted seconds and the attempt that makes it.
         """
         seconds = sum(self.times(now))
-        for home, other in _neighbours(now, changed):
+        for home, other in pairs:
             if now.path(home, other) or now.path(other, home):
                 continue  # they cannot be merged
             try:
@@ -622,13 +634,17 @@ def _key(plan: _TimedPlan) -> frozenset[tuple[object, ...]]:
     return frozenset(map(_kernel, plan.segmented.groups))
 
 
-def _neighbours(now: SegmentedFusion, names: Names) -> list[tuple[int, int]]:
-    """Return pairs of segments that share tensors, the most bytes first, one with some of these expressions."""
+def _neighbours(now: SegmentedFusion, names: Names) -> dict[tuple[int, int], int]:
+    """Return pairs of segments that share tensors, one with some of these expressions, with the bytes of these tensors.
+
+    The pairs that share the most bytes are the first.
+    """
     touched = [{*group.tensor_inputs, *group.outputs} for group in now.groups]
     homes = dict.fromkeys(home for name in names for home in now.home.get(name, ()))
-    pairs = dict.fromkeys((min(pair), max(pair)) for home in homes for other in range(len(touched))
-                          if other != home and touched[home] & touched[other] for pair in [(home, other)])
-    return sorted(pairs, key=lambda pair: -sum(tv.nbytes for tv in touched[pair[0]] & touched[pair[1]]))
+    pairs = {(min(home, other), max(home, other)) for home in homes for other in range(len(touched)) if other != home}
+    shared = {pair: touched[pair[0]] & touched[pair[1]] for pair in sorted(pairs)}
+    sizes = {pair: sum(tv.nbytes for tv in tensors) for pair, tensors in shared.items() if tensors}
+    return dict(sorted(sizes.items(), key=lambda entry: -entry[1]))
 
 
 def _goes_beyond(segmented: SegmentedFusion) -> bool:
