@@ -382,6 +382,18 @@ def test_an_expensive_table_of_positions_is_computed_once_and_not_for_each_row()
     assert plan.predicted_time().seconds < fl.segment(fd, target="H200").predicted_time().seconds
 
 
+def test_positions_that_are_counted_are_not_stored():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([301, 512], contiguity=True)
+        counted = fd.ops.iota(301, dtype=DataType.Int)
+        rolled = [
+            fd.ops.index_select(x, fd.ops.fmod(fd.ops.add(counted, shift), 301), 0) for shift in (300, 1)
+        ]
+        fd.add_output(fd.ops.sub(fd.ops.exp(rolled[0]), rolled[1]))
+    (segment,) = fl.segment(fd, strategy="fastest", target="H200", schedulers=fl.SCHEDULERS).segments
+    assert segment.inputs == segment.fusion.inputs
+
+
 def test_a_column_softmax_reads_its_input_twice():
     with FusionDefinition() as fd:
         x = fd.define_tensor([16384, 4096], contiguity=True)
