@@ -263,8 +263,10 @@ def _recombine(form: Linear, ranges: Ranges) -> Linear:
     digits = [(*digit, coefficient, atom) for atom, coefficient in form.parts if (digit := _digit(atom))]
     for atom, coefficient in form.parts:
         rolled = _rolled_digit(atom)
-        for x, low, size, scale, other in digits if rolled is not None else ():
-            y, above, shift, count = rolled
+        if rolled is None:
+            continue
+        y, above, shift, count = rolled
+        for x, low, size, scale, other in digits:
             if (low, size, coefficient) == (1, above, scale * above) and x == y:
                 rest = Linear(form.constant, tuple(part for part in form.parts if part[0] not in (atom, other)))
                 moved = linear(x, ranges).plus(Linear(shift * above, ()))
