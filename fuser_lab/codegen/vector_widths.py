@@ -61,7 +61,8 @@ def best_width(trial: Callable[[int], Block], name: str, bytes_per_cycle: float)
         if cost <= least:
             best, least = size, cost
         size *= 2
-    moving = sum(a.buffer.dtype.itemsize for a in large if a.step != 0) / bytes_per_cycle
+    # Memory moves an element once, however many accesses near each other read it.
+    moving = sum(b.dtype.itemsize for b in {a.buffer for a in large if a.step != 0}) / bytes_per_cycle
 
     def cycles(size: int) -> float:
         lines = sum(_lines(access, step, size) for access, step in _distances(trial(size), name, size))
@@ -79,10 +80,8 @@ def _distances(statements: Block, name: str, size: int) -> Iterator[tuple[Access
         access = access_of(buffer, position, name)
         zeros = dict.fromkeys(variables(position), index(0))
         first, second = (linear(resolve(position, {**zeros, name: index(n)}), {}).constant for n in range(2))
-        distance = abs(second - first)
-        # Adjacent elements whose chunks are not aligned everywhere may still have whole accesses where they are.
-        if distance > 1 or access.step == 1:
-            yield access, distance
+        if second != first:
+            yield access, abs(second - first)
 
 
 def _lines(access: Access, step: int, size: int) -> float:

@@ -117,7 +117,7 @@ def with_tables(space: Space, mask: int) -> list[int]:
     sizes = {i: max((prod(tv.shape) for tv in space.units[i].tensor_outputs), default=0) for i in bits(mask)}
     large = sum(1 << i for i, size in sizes.items() if TABLE * size > max(sizes.values()))
     works = {i: work_of([space.units[i]]) for i in sizes}
-    counted = _counted(space.fusion)
+    counted = _integers_of_iotas(space.fusion)
     expensive = sum(
         1 << i for i, work in works.items() if (work.special or work.dividing) and space.units[i].out not in counted
     )
@@ -130,7 +130,7 @@ def with_tables(space: Space, mask: int) -> list[int]:
     return parts if tables and all(legal_price(space, part) is not None for part in parts) else [mask]
 
 
-def _counted(fusion: Fusion) -> set[Val]:
+def _integers_of_iotas(fusion: Fusion) -> set[Val]:
     """Return the tensors of integers that are computed from iotas and numbers."""
     counted = set[Val]()
     for expr in fusion.tensor_exprs:

@@ -65,10 +65,13 @@ def rest(a: Term, n: int) -> Term:
         ((k * 8 + j) >= 64, k >= 8),
         ((k * 8 + j) <= 63, k < 8),
         ((k * 8 + j) > 60, (k * 8 + j) > 60),
+        (rest(rest(i + 5, 6) + 3, 6), rest(i + 2, 6)),
+        (rest(rest(j, 4) * 3 + k, 6), rest(rest(j, 4) * 3 + k, 6)),
         # Digits of a number, recombined.
         (quotient(k, 16) * 16 + rest(quotient(k, 4), 4) * 4 + rest(k, 4), k),
         (rest(quotient(k, 4), 8) * 4 + rest(k, 4), rest(k, 32)),
         (rest(quotient(rest(quotient(k, 2), 8), 4), 2) * 12 + rest(quotient(k, 2), 4) * 3, rest(quotient(k, 2), 8) * 3),
+        (rest(quotient(k, 4) + 3, 8) * 12 + rest(k, 4) * 3, rest(k + 12, 32) * 3),
     ],
 )
 def test_simplifies(term: Term, wanted: Term) -> None:

@@ -53,6 +53,11 @@ def before_all(fd: Any, x: Any, y: Any) -> Any:
     return fd.ops.sum(fd.ops.mul(fd.ops.permute(x, [0, 2, 1]), y), [0, 2])
 
 
+def pairs(fd: Any, x: Any, y: Any) -> Any:
+    d = fd.ops.sub(fd.ops.broadcast(x, [False, False, True]), fd.ops.broadcast(y, [False, True, False]))
+    return fd.ops.sum(fd.ops.exp(d), [2])
+
+
 NO_CACHE = replace(H200, l2=1)
 Shapes = tuple[tuple[int, ...], ...]
 CASES: dict[str, tuple[Callable[..., Any], Shapes, D]] = {
@@ -131,7 +136,8 @@ def test_all_memory_is_read_in_whole_accesses(name: str) -> None:
     (lambda fd, x: fd.ops.sum(fd.ops.permute(x, [1, 0]), [1]), ((400, 400),)),
     (squares, ((12, 12),)),
     (lambda fd, x: fd.ops.softmax(fd.ops.add(x, fd.ops.permute(x, [1, 0])), 1), ((200, 200),)),
-], ids=["rows", "columns", "small", "two passes"])
+    (pairs, ((40, 64), (40, 48))),
+], ids=["rows", "columns", "small", "two passes", "pairs"])
 def test_other_reductions_have_no_tiles(record: Any, shapes: Shapes) -> None:
     fusion = build(record, shapes, D.Float)
     for nest in generate(fusion, S.INNER_PERSISTENT, "cuda").kernel_ir.nests:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fuser_lab.codegen.index_map import index_var
-from fuser_lab.codegen.index_math import access_of
+from fuser_lab.codegen.index_math import access_of, simplify
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
@@ -316,6 +316,30 @@ def test_columns_that_every_row_reads_in_many_lines_make_accesses_narrower(dtype
         return (Store(buffer=rows, position=c * size + v, value=value),)
 
     assert best_width(trial, "v", bytes_per_cycle=21) == width
+
+
+@pytest.mark.parametrize(("taps", "width"), [(2, 4), (40, 1)])
+def test_many_reads_of_rows_that_begin_anywhere_make_accesses_narrower(taps: int, width: int) -> None:
+    # Lanes that are four elements apart meet four lines in each of the reads, which memory serves once.
+    given = buffer("T0", 1 << 24, alignment=16)
+
+    def trial(size: int) -> tuple[Statement, ...]:
+        place = c * size + v
+        row = apply("floordiv", place, 513) * 517 + apply("mod", place, 513)
+        return tuple(Let(name=f"t{n}", value=Load(F, given, row + n)) for n in range(taps))
+
+    assert best_width(trial, "v", bytes_per_cycle=21) == width
+
+
+def test_a_number_that_all_elements_of_a_chunk_need_does_not_bound_the_width() -> None:
+    places, rows = buffer("T0", 1 << 16, dtype=DataType.Int), buffer("T1", 1 << 20, dtype=DataType.BFloat16)
+
+    def trial(size: int) -> tuple[Statement, ...]:
+        place = simplify(apply("floordiv", c * size + v, 16), {"v": (0, size - 1)})
+        read = Load(DataType.BFloat16, rows, c * size + v)
+        return (Let(name="t0", value=Load(DataType.Int, places, place)), Let(name="t1", value=read))
+
+    assert best_width(trial, "v", bytes_per_cycle=21) == 8
 
 
 def test_one_plus_tanh_and_cosines_of_turns() -> None:
