@@ -1,4 +1,4 @@
-"""Decompositions of ops that torch does not decompose, or decomposes into tensors of one number."""
+"""Decompositions of ops that torch does not decompose, or decomposes into ops or dtypes that are not computed."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         "fake_quantize_per_tensor_affine_cachemask": _fake_quantize,
     }
     return {getattr(aten, name).default: function for name, function in written.items()} | {
-        aten.lerp.Scalar: _lerp,
+        aten.lerp.Scalar: _lerp, aten.eye.default: _eye, aten.eye.m: _eye,
     } | _of_lists()
 
 
@@ -64,6 +64,21 @@ def _lerp(start: Any, end: Any, weight: float) -> Any:
     """Return a value between two, computed from the closer one, as torch's kernel does."""
     step = end - start
     return start + weight * step if abs(weight) < 0.5 else end - (1 - weight) * step
+
+
+def _eye(
+    rows: int, columns: int | None = None, *, dtype: Any = None, layout: Any = None, device: Any = None,
+    pin_memory: bool | None = None,
+) -> Any:
+    """Return ones on the diagonal; NotImplemented for memory that is not usual.
+
+    torch's decomposition compares places in the smallest dtype, which may be uint16; torch has no ``arange`` for it.
+    """
+    torch = torch_for("fuser_lab.bridge")
+    if pin_memory or layout not in (None, torch.strided):
+        return NotImplemented
+    row, column = (torch.arange(n, device=device) for n in (rows, rows if columns is None else columns))
+    return (row.unsqueeze(1) == column).to(dtype or torch.get_default_dtype())
 
 
 def _of_lists() -> dict[Any, Callable[..., Any]]:

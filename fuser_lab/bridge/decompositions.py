@@ -25,7 +25,7 @@ NAMES = """
     affine_grid_generator alias_copy aminmax avg_pool2d_backward batch_norm_backward binary_cross_entropy
     binary_cross_entropy_backward binary_cross_entropy_with_logits block_diag celu channel_shuffle count_nonzero
     cudnn_batch_norm cudnn_batch_norm_backward deg2rad diag diag_embed diagonal_backward diagonal_copy dist dot
-    elu_backward empty_like expand_as expand_copy eye fill floor_divide frexp gelu_backward glu glu_backward
+    elu_backward empty_like expand_as expand_copy fill floor_divide frexp gelu_backward glu glu_backward
     grid_sampler_2d hann_window hardshrink hardsigmoid hardsigmoid_backward hardswish hardswish_backward
     hardtanh_backward heaviside hinge_embedding_loss huber_loss huber_loss_backward hypot im2col isin l1_loss ldexp
     leaky_relu_backward lerp linalg_cross linalg_vector_norm linspace log_sigmoid_backward log_sigmoid_forward

@@ -610,7 +610,7 @@ class _Search:
             after = sum(self.times(merged))
             if after < seconds and merged.fusion is now.fusion:
                 pair = [own_exprs(now, index) for index in (home, other)]
-                names = [tuple(e.name for e in exprs if e.name not in now.recomputed) for exprs in pair]
+                names = [tuple(e.name for e in exprs if e.name not in merged.recomputed) for exprs in pair]
                 union = Attempt(
                     phase=f"{PHASE}: merge", kind=Kind.MERGE, subjects=tuple(n for n in names if n),
                     outcome=Outcome.ACCEPTED,
@@ -660,7 +660,8 @@ def _final(now: SegmentedFusion, attempts: Sequence[Attempt]) -> Iterator[Attemp
     parts = tuple(filter(None, names_by_group))
     yield Attempt(phase=PHASE, kind=Kind.PARTITION, subjects=parts, outcome=Outcome.ACCEPTED)
     forwards = (attempt for attempt in attempts if attempt.accepted and attempt.kind is Kind.FORWARD)
-    chains = [chain for attempt in forwards for chain in attempt.subjects]
+    forwarded = (chain for attempt in forwards for chain in attempt.subjects)
+    chains = [left for chain in forwarded if (left := tuple(name for name in chain if name in now.recomputed))]
     for names, group in zip(names_by_group, now.groups, strict=True):
         inside = set(group.names)
         if not names:

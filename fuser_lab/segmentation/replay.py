@@ -55,15 +55,27 @@ class Fold:
         elif attempt.kind is Kind.RECOMPUTE:
             self._recompute(attempt)
         else:
+            self._join_chains(frozenset().union(*attempt.subjects))
             self._groups.clear()
             self._merge_all(attempt.subjects)
 
     def _merge(self, subjects: Iterable[Names]) -> None:
         union = frozenset().union(*subjects)
+        self._join_chains(union)
         if not union <= self._groups.keys():
             msg = f"the log merges {', '.join(sorted(union - self._groups.keys()))}, which no group contains."
             raise SegmentationError(msg)
         self._groups.update(dict.fromkeys(union, union))
+
+    def _join_chains(self, names: frozenset[str]) -> None:
+        """Make forwarded expressions ordinary parts of the group that contains them: it stores what others read."""
+        joined = names & self.recomputed
+        if joined:
+            self._groups.update((name, frozenset({name})) for name in joined)
+            left = (tuple(name for name in chain if name not in joined) for chain in self._chains)
+            self._chains = dict.fromkeys(filter(None, left))
+            self._stored = [stored for stored in self._stored if joined.isdisjoint(stored)]
+            self._copies = [(chain, reader) for chain, reader in self._copies if joined.isdisjoint(chain)]
 
     def _rewrite(self, subjects: Iterable[Names]) -> None:
         names = {name for group in subjects for name in group}

@@ -15,6 +15,7 @@ from fuser_lab.ir import OpKind
 from fuser_lab.process.ending import check_time
 from fuser_lab.segmentation import replay, segment
 from fuser_lab.segmentation.bottom_up import bottom_up
+from fuser_lab.segmentation.events import Kind
 from fuser_lab.segmentation.fastest import COMPILED, _Search, _TimedPlan, fastest, time_model_of
 from fuser_lab.segmentation.ideals import Budget
 from fuser_lab.segmentation.rationed import RationedSchedulers
@@ -102,6 +103,23 @@ def reflected(fd, x, dim, extent):
     last = extent - 1
     at = fd.ops.sub(last, fd.ops.abs(fd.ops.sub(last, fd.ops.abs(fd.ops.iota(extent + 2, start=-1)))))
     return fd.ops.index_select(x, at, dim=dim)
+
+
+@pytest.mark.parametrize("target", ["H200", "typical CPU"])
+def test_a_stored_chain_that_is_merged_with_its_readers_is_a_part_of_their_segment(target):
+    with FusionDefinition() as fd:
+        first = fd.define_tensor([509, 1], contiguity=True)
+        queue = fd.define_tensor([509, 65536], contiguity=True, dtype=DataType.BFloat16)
+        x = fd.ops.cat([first, fd.ops.cast(queue, dtype=DataType.Float)], 1)
+        low = fd.ops.sub(x, fd.ops.max(x, [1], keepdim=True))
+        for out in (x, fd.ops.sum(fd.ops.exp(low), [1]), fd.ops.sum(fd.ops.argmax(x, 1))):
+            fd.add_output(out)
+    plan = fl.segment(fd, strategy="fastest", target=target, options=SegmenterOptions(search_calls=100_000))
+    unfused = fl.segment(fd, strategy="unfused").fusion
+    assert replay(unfused, plan.decisions, plan.oracle) == plan.segmented
+    wide = unfused.exprs[0].name
+    assert any(wide in attempt.subjects[0] for attempt in plan.decisions if attempt.kind is Kind.FORWARD)
+    assert all(len(segment.group.names) > 1 for segment in plan.segments if wide in segment.group.names)
 
 
 def test_a_plan_of_open_schedulers_is_found_also_if_another_search_takes_all_its_time(monkeypatch):
