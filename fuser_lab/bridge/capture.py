@@ -296,7 +296,8 @@ def capture_graph(gm: Any, kind: str, capture: Capture, content: bytes = b"") ->
     """
     _, regions, left = _with_kernels(gm, prepare(gm), capture, capture.options.cutting)
     if content and tuned_state() < 0:
-        parts = [(region.nodes, region.signature) for region in regions]
+        equal = {region.signature: region.signature for region in regions}  # equal regions share one
+        parts = [(region.nodes, equal[region.signature]) for region in regions]
         write_parts(content, _key_options(capture), gm, (parts, left))
     return _with_regions(gm, kind, regions, left, capture.options.wishes)
 
