@@ -299,7 +299,8 @@ def capture_graph(gm: Any, kind: str, capture: Capture, content: bytes = b"") ->
     on_gpu = any(has_own_memory(value.device.type) for value in values if hasattr(value, "device"))
     _, regions, left = _with_kernels(gm, prepare(gm), capture, capture.options.cutting, adds_calls=on_gpu)
     if content and tuned_state() < 0:
-        parts = [(region.nodes, region.signature) for region in regions]
+        equal = {region.signature: region.signature for region in regions}  # equal regions share one
+        parts = [(region.nodes, equal[region.signature]) for region in regions]
         write_parts(content, _key_options(capture), gm, (parts, left))
     return _with_regions(gm, kind, regions, left, capture.options.wishes)
 

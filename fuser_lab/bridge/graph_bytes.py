@@ -29,6 +29,8 @@ def write_graph(gm: Any, said: object = None) -> bytes:
     """
     file = io.BytesIO()
     writer = _Writer(file, gm.graph.nodes)
+    # A pickle has one copy of each object, so equal ones are made one: the collector visits all that is read.
+    equal: dict[Any, Any] = {}
     for node in gm.graph.nodes:
         constant = None
         if node.op == "get_attr":
@@ -36,7 +38,8 @@ def write_graph(gm: Any, said: object = None) -> bytes:
             if not isinstance(constant, torch_for("fuser_lab.bridge").Tensor):
                 raise NotPlainError(node.target)
         meta = {key: node.meta[key] for key in ("val", *_KEPT) if key in node.meta}
-        meta |= {"origin": origin_of(node), "scopes": modules_of(node)}
+        origin, modules = origin_of(node), tuple(equal.setdefault(entry, entry) for entry in modules_of(node))
+        meta |= {"origin": equal.setdefault(origin, origin), "scopes": equal.setdefault(modules, modules)}
         meta["original_aten"] = str(node.meta.get("original_aten") or "")
         writer.dump((node.op, node.target, node.args, node.kwargs, node.name, meta, constant))
     writer.dump(said)
