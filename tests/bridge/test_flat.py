@@ -212,7 +212,7 @@ def test_a_region_of_a_gpu_computes_again_what_another_region_would_store_for_it
         added = torch.index_put(c * 2, (places,), values, accumulate=True)  # separates two regions
         return added * a + b / (1 + c)
 
-    x, values, places = torch.randn(64, 40), torch.randn(9, 40), torch.randint(0, 64, (9,))
+    x, values, places = torch.randn(512, 600), torch.randn(9, 600), torch.randint(0, 512, (9,))
     found = torch.compile(chain, backend="fuser_lab")(x, places, values)
     torch.testing.assert_close(found, chain(x, places, values))
     first, second = bridge.last().graphs[0].regions
