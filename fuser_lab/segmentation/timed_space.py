@@ -63,6 +63,11 @@ class TimedSpace(Space):
                 changed = True
         return changed
 
+    @property
+    def is_on_gpu(self) -> bool:
+        """Whether prices are times of a GPU."""
+        return not self._times.repeats  # only a CPU's model counts the arithmetic that a kernel repeats
+
     def is_disjoint(self, segmented: SegmentedFusion) -> bool:
         """Whether no two segments of a plan compute a unit."""
         masks = [self.mask(group.names) for group in segmented.groups]
@@ -94,17 +99,17 @@ def parts_of(space: Space, mask: int) -> Iterator[tuple[int, int]]:
                     yield first, mask & ~first
 
 
-def with_tables(space: Space, mask: int) -> list[int]:
+def with_tables(space: TimedSpace, mask: int) -> list[int]:
     """Return a set without the tables in it, after these tables; only the set, if a part is not legal as a segment.
 
     A table is a function of small tensors of the set alone that is expensive, such as the cosines of positions or an
     index that a logarithm of distances gives, with what leads to it. Integers that are computed from iotas and numbers
-    are not: where they are read, they are index arithmetic.
+    are not on a GPU: where they are read, they are index arithmetic. On a CPU, a remainder takes longer than a load.
     """
     sizes = {i: max((prod(tv.shape) for tv in space.units[i].tensor_outputs), default=0) for i in bits(mask)}
     large = sum(1 << i for i, size in sizes.items() if TABLE * size > max(sizes.values()))
     works = {i: work_of([space.units[i]]) for i in sizes}
-    counted = _integers_of_iotas(space.fusion)
+    counted = _integers_of_iotas(space.fusion) if space.is_on_gpu else set[Val]()
     expensive = sum(
         1 << i for i, work in works.items() if (work.special or work.dividing) and space.units[i].out not in counted
     )
