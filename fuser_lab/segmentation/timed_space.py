@@ -9,7 +9,7 @@ from fuser_lab.analysis.bit_masks import bits
 from fuser_lab.cost.predicted_times import TimeModel
 from fuser_lab.cost.traffic import CostModel
 from fuser_lab.cost.work import Work, product_flops, work_of
-from fuser_lab.ir import Fusion, OpKind, TensorView, Val
+from fuser_lab.ir import Fusion, OpKind, TensorView
 from fuser_lab.segmentation.components import components
 from fuser_lab.segmentation.forwarding import Chain
 from fuser_lab.segmentation.graph import SegmentedFusion
@@ -111,16 +111,12 @@ def with_tables(space: Space, mask: int) -> list[int]:
     """Return a set without the tables in it, after these tables; only the set, if a part is not legal as a segment.
 
     A table is a function of small tensors of the set alone that is expensive, such as the cosines of positions or an
-    index that a logarithm of distances gives, with what leads to it. Integers that are computed from iotas and numbers
-    are not: where they are read, they are index arithmetic.
+    index that a logarithm of distances gives, with what leads to it.
     """
     sizes = {i: max((prod(tv.shape) for tv in space.units[i].tensor_outputs), default=0) for i in bits(mask)}
     large = sum(1 << i for i, size in sizes.items() if TABLE * size > max(sizes.values()))
     works = {i: work_of([space.units[i]]) for i in sizes}
-    counted = _integers_of_iotas(space.fusion)
-    expensive = sum(
-        1 << i for i, work in works.items() if (work.special or work.dividing) and space.units[i].out not in counted
-    )
+    expensive = sum(1 << i for i, work in works.items() if work.special or work.dividing)
     tables = 0
     for i in sizes:
         table = (space.above[i] | 1 << i) & mask
@@ -128,16 +124,6 @@ def with_tables(space: Space, mask: int) -> list[int]:
             tables |= table
     parts = [*_components_of(space, tables), *_components_of(space, mask & ~tables)]
     return parts if tables and all(legal_price(space, part) is not None for part in parts) else [mask]
-
-
-def _integers_of_iotas(fusion: Fusion) -> set[Val]:
-    """Return the tensors of integers that are computed from iotas and numbers."""
-    counted = set[Val]()
-    for expr in fusion.tensor_exprs:
-        is_made = expr.kind in {OpKind.FACTORY, OpKind.POINTWISE} or expr.kind.is_view
-        if is_made and all(tv in counted for tv in expr.tensor_inputs):
-            counted.update(tv for tv in expr.tensor_outputs if tv.dtype.is_integral)
-    return counted
 
 
 def _components_of(space: Space, mask: int) -> list[int]:

@@ -20,7 +20,7 @@ from fuser_lab.segmentation.fastest import COMPILED, _Search, _TimedPlan, fastes
 from fuser_lab.segmentation.ideals import Budget
 from fuser_lab.segmentation.rationed import RationedSchedulers
 from fuser_lab.segmentation.replay import Fold
-from fuser_lab.segmentation.timed_space import TimedSpace, with_tables
+from fuser_lab.segmentation.timed_space import TimedSpace
 from tests.benchmarks.optimal import irregular
 from tests.unit.test_plan import made_by
 from tests.unit.test_this_cpu import PLANTED
@@ -411,19 +411,6 @@ def test_an_expensive_table_of_positions_is_computed_once_and_not_for_each_row()
     assert "log" not in softmax
     assert sum("log" in ops for ops in others) == 1
     assert plan.predicted_time().seconds < fl.segment(fd, target="H200").predicted_time().seconds
-
-
-@pytest.mark.parametrize("of_logarithms", [False, True])
-def test_positions_are_a_table_if_they_are_no_index_arithmetic(of_logarithms):
-    with FusionDefinition() as fd:
-        places = fd.ops.iota(301, dtype=DataType.Int)
-        if of_logarithms:
-            places = fd.ops.cast(fd.ops.log(fd.ops.add(fd.ops.cast(places, DataType.Float), 1.0)), DataType.Int)
-        places = fd.ops.fmod(fd.ops.add(places, 300), 301)
-        fd.add_output(fd.ops.exp(fd.ops.index_select(fd.define_tensor([301, 512], contiguity=True), places, 0)))
-    plan = fl.segment(fd)
-    space = TimedSpace(plan.fusion, plan.oracle, FEW, time_model_of(plan.oracle), ())
-    assert len(with_tables(space, space.all)) == 1 + of_logarithms
 
 
 def test_a_column_softmax_reads_its_input_twice():
