@@ -34,7 +34,13 @@ from fuser_lab.bridge.recomputed import compute_again
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.repeats import merge_calls
 from fuser_lab.bridge.requirement import torch_for
-from fuser_lab.bridge.row_gaps import may_change_results, result_strides, take_strides, tell_strides
+from fuser_lab.bridge.row_gaps import (
+    copy_spread_views,
+    may_change_results,
+    result_strides,
+    take_strides,
+    tell_strides,
+)
 from fuser_lab.bridge.signature import Cutting
 from fuser_lab.bridge.symbolic import SymbolicGraph, is_symbolic
 from fuser_lab.bridge.torch_region import TorchRegion
@@ -254,13 +260,16 @@ def _attach(graph: Any) -> None:
 
 
 def _pad(gm: Any, kind: str, capture: Capture, inputs: Sequence[Any]) -> None:
-    """Pad the matrix products of a graph with known sizes; ``inputs`` are fake tensors with its arguments' strides."""
+    """Pad the products of a graph with known sizes and save dense views; ``inputs`` are fakes of its arguments."""
     if is_symbolic(gm) or capture.options.wishes.records_matmuls:
         return
     if kind == "backward":
         take_strides(gm.graph, inputs)
     traced = result_strides(gm.graph)
-    pad_products(gm, changes_results=may_change_results(kind))
+    may_change = may_change_results(kind)
+    if kind == "forward" and may_change:
+        copy_spread_views(gm.graph)
+    pad_products(gm, changes_results=may_change)
     tell_strides(traced, result_strides(gm.graph))
 
 

@@ -3,7 +3,7 @@
 A matrix product with padded columns (`padded_products`) gives its result as a slice, without a copy, wherever nothing
 relies on dense rows. As in inductor, a graph returns such a slice to the user, too: the order of its strides is eager
 mode's, the distance between its rows is not. AOTAutograd receives the strides of the results that it saves, and
-compiles the backward graph for them.
+compiles the backward graph for them. So may a saved view have other strides than traced.
 """
 
 import importlib
@@ -12,6 +12,8 @@ from typing import Any
 
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import Node, insert_call, is_node, is_write_back, target_of, traced_tensor, writes
+from fuser_lab.cost.device import SECTOR_BYTES
+from fuser_lab.targets import has_own_memory
 
 # Ops that address the memory of their operand, whatever its strides are.
 _OF_MEMORY = ("aten.as_strided", "aten.resize", "aten.set_")
@@ -74,6 +76,33 @@ def may_change_results(kind: str) -> bool:
     if kind == "backward" or metadata is None or context.output_strides is None:
         return False
     return not any(result.output_type.name.startswith("alias_of_intermediate") for result in metadata.output_info)
+
+
+def copy_spread_views(graph: Any) -> None:
+    """Save dense copies of a forward graph's views of which a GPU reads a sector for each element, as of a diagonal.
+
+    An op of the forward graph reads these sectors in any case; a backward graph may read them again for each row.
+    """
+    context = importlib.import_module("torch._guards").TracingContext.try_get()
+    torch = torch_for("fuser_lab.bridge")
+    (output,) = graph.find_nodes(op="output")
+    results = list(output.args[0])
+    for place in range(context.fw_metadata.num_forward, len(results)):
+        view = results[place]
+        is_read = is_node(view) and view.op == "call_function" and any(user is not output for user in view.users)
+        if is_read and _is_spread(view.meta.get("val"), torch):
+            results[place] = insert_call(
+                output, torch.ops.aten.clone.default, (view,), memory_format=torch.contiguous_format,
+            )
+    output.args = (type(output.args[0])(results), *output.args[1:])
+
+
+def _is_spread(value: Any, torch: Any) -> bool:
+    """Whether each element of a tensor on a GPU is in another sector."""
+    if not isinstance(value, torch.Tensor) or not has_own_memory(value.device.type):
+        return False
+    steps = [stride for size, stride in zip(value.shape, value.stride(), strict=True) if size > 1]
+    return bool(steps) and min(steps) * value.element_size() >= SECTOR_BYTES
 
 
 def result_strides(graph: Any) -> list[tuple[int, ...] | None]:

@@ -58,3 +58,14 @@ LISTS = [
 def test_lists_are_taken_one_tensor_at_a_time(name, kind, args):
     op = getattr(getattr(aten, f"_foreach_{name}"), kind)
     torch.testing.assert_close(OWN[op](*args), op(*args))
+
+
+@pytest.mark.parametrize("sizes", [(300,), (300, 280)])  # torch compares positions from 256 on in uint16
+def test_ones_on_a_diagonal_are_compared_in_a_dtype_that_arange_has(sizes):
+    def chosen(x):
+        return torch.eye(*sizes, dtype=torch.bool), torch.eye(*sizes) + x
+
+    for found, expected in zip(torch.compile(chosen, backend="fuser_lab")(torch.ones(1)), chosen(torch.ones(1)),
+                               strict=True):
+        assert found.dtype == expected.dtype
+        assert torch.equal(found, expected)

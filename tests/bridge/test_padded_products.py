@@ -174,3 +174,23 @@ def test_a_product_is_copied_only_for_dense_rows(function: Callable[..., Any], t
     copies = forward.traced.find_nodes(op="call_function", target=torch.ops.aten.clone.default)
     assert bool(copies) is not SLICED[function]
     assert not SLICED[function] or not any(region._apart for region in bridge.last().regions)
+
+
+def test_a_diagonal_that_is_saved_for_the_gradient_is_dense(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fuser_lab.bridge import row_gaps
+    from fuser_lab.torch import last
+
+    monkeypatch.setattr(row_gaps, "has_own_memory", lambda device: True)
+
+    def loss(x: Any) -> Any:
+        d = x.diagonal()
+        return (d[:, None] * x).exp().sum(), d
+
+    x = torch.randn(24, 24, requires_grad=True)
+    expected, view = loss(x)
+    (gradient,) = torch.autograd.grad(expected, x)
+    found, result = torch.compile(loss, backend="fuser_lab")(x)
+    assert result.stride() == view.stride()
+    torch.testing.assert_close(torch.autograd.grad(found, x)[0], gradient)
+    (backward,) = (graph for graph in last().graphs if graph.kind == "backward")
+    assert max(max(spec.strides, default=0) for region in backward.regions for spec in region.specs) <= 24
