@@ -438,7 +438,7 @@ class GpuFacts(NestFacts):
         along, across = chosen(nest.kept), chosen(nest.reduced)
         if along is None or across is None or min(along.extent, across.extent) < LEAST:
             return None
-        # A tensor that varies along one of the axes only has one element for a whole side: its direction is no matter.
+        # The direction of a tensor that varies along one axis only does not count: it has one element for a whole side.
         moved, straight = (
             [tv for tv in votes[axis] if other.name in (self.steps(tv) or {})]
             for axis, other in ((across, along), (along, across))

@@ -100,12 +100,13 @@ loop(
 NEIGHBOUR = """
 loop(
     c, 64, block_x,
+    alloc(kept),
     loop(
         k, 4, serial,
         choose(k > 0, then=[let(t0, T0[c * 4 + k - 1]), let(t1, t0)], otherwise=[let(t1, number(0.0))]),
         store(kept, k, t1),
     ),
-    store(T1, c, kept[3]),
+    store(T1, c, kept[c]),
 )
 """
 

@@ -10,6 +10,7 @@ from unittest import mock
 
 from fuser_lab.codegen import cpu_functions, long_loops
 from fuser_lab.codegen.kernel_ir import (
+    Alloc,
     Buffer,
     If,
     Kernel,
@@ -67,7 +68,9 @@ NAMES: dict[str, Any] = {
     **{name: Var(DataType.Index, name) for name in ("c", "k", "v", "at")},
     **{name: Var(DataType.Float, name) for name in ("t0", "t1", "t2", "t3")},
     **{kind.name: kind for kind in (ParallelType.serial, ParallelType.block_x, ParallelType.vectorize)},
-    "loop": _loop, "let": lambda var, value: Let(name=var.name, value=value), "store": _store, "choose": _choose,
+    "loop": _loop, "let": lambda var, value: Let(name=var.name, value=value), "store": _store,
+    "alloc": lambda memory: Alloc(buffer=memory.buffer),
+    "choose": _choose,
     "apply": apply, "cast": cast, "number": lambda value: Const(DataType.Float, value), "Index": DataType.Index,
 }
 """What an example may name: an input, an output and a thread's array of 64 Floats, variables, loops and terms."""
