@@ -33,10 +33,6 @@ KERNEL_PASSES = (
     KernelPass(
         name="unconditional_loads", run=rewrites.unconditional, forms=_BLOCKS | _CORES, example=rewrites.LOOKED_UP,
     ),
-    KernelPass(
-        name="unconditional_in_registers", run=rewrites.unconditional_in_registers, forms=_BLOCKS,
-        example=rewrites.NEIGHBOUR,
-    ),
     KernelPass(name="divided_loops", run=long_loops.divide_long_loops, forms=_CORES, example=long_loops.EXAMPLE),
     KernelPass(
         name="named_constants", run=cpu_functions.with_named_constants, forms=_CORES, example=cpu_functions.EXAMPLE,

@@ -74,7 +74,6 @@ from fuser_lab.ir.term import COMPARISONS, Apply, Const, Term, Var, index
 
 _LARGEST_E4M3 = 448.0  # largest number of Float8_e4m3fn (OCP 8-bit floating point, E4M3)
 
-
 LOGISTIC = """
 loop(c, 64, block_x, let(t0, T0[c]), let(t1, 1.0 / (1.0 + apply("exp", -t0))), store(T1, c, t1))
 """
@@ -95,18 +94,6 @@ loop(
         then=[let(t0, T0[at]), let(t1, t0)], otherwise=[let(t1, number(0.0))],
     ),
     store(T1, c, t1),
-)
-"""
-NEIGHBOUR = """
-loop(
-    c, 64, block_x,
-    alloc(kept),
-    loop(
-        k, 4, serial,
-        choose(k > 0, then=[let(t0, T0[c * 4 + k - 1]), let(t1, t0)], otherwise=[let(t1, number(0.0))]),
-        store(kept, k, t1),
-    ),
-    store(T1, c, kept[c]),
 )
 """
 
@@ -254,24 +241,6 @@ def unconditional(body: Block) -> Block:
     return _with_unconditional(body, data, names) if data else body
 
 
-def unconditional_in_registers(body: Block) -> Block:
-    """Return statements in which loops over elements that a thread keeps do not branch around a load.
-
-    The loads of a branch wait for each other, and the compiler does not write out loops with many branches, but arrays
-    that a loop indexes are registers only if the loop is written out.
-    """
-    names = Counter(s.name for s in walk(body) if isinstance(s, Let) and not s.update)
-    return tuple(_with_free_loops(statement, names) for statement in body)
-
-
-def _with_free_loops(statement: Statement, names: Counter[str]) -> Statement:
-    new = map_blocks(statement, lambda body: tuple(_with_free_loops(inner, names) for inner in body))
-    if not isinstance(new, Loop) or not indexes_registers(new):
-        return new
-    body = (_selection(s, names) if isinstance(s, If) and _is_load_or_number(s) else () for s in new.body)
-    return replace(new, body=tuple(s for old, free in zip(new.body, body, strict=True) for s in free or (old,)))
-
-
 def indexes_registers(loop: Loop) -> bool:
     """Whether the variable of a loop indexes an array that a thread keeps."""
     statements = list(walk(loop.body))
@@ -280,13 +249,6 @@ def indexes_registers(loop: Loop) -> bool:
         isinstance(access, Load | Store) and access.buffer.role in _REGISTERS and loop.var in variables(access.position)
         for access in accesses
     )
-
-
-def _is_load_or_number(choice: If) -> bool:
-    """Whether one side of a branch loads from memory, and the other loads nothing."""
-    sides = (choice.then, choice.otherwise)
-    loads = [[t for s in walk(side) for t in every_term(s) if isinstance(t, Load)] for side in sides]
-    return any(load.buffer.role not in _REGISTERS for load in loads[0] + loads[1]) and not all(loads)
 
 
 def _with_unconditional(body: Block, data: frozenset[str], names: Counter[str]) -> Block:

@@ -10,7 +10,6 @@ from unittest import mock
 
 from fuser_lab.codegen import cpu_functions, long_loops
 from fuser_lab.codegen.kernel_ir import (
-    Alloc,
     Buffer,
     If,
     Kernel,
@@ -64,16 +63,13 @@ def _store(memory: _Memory, position: Term, value: Term) -> Store:
 
 NAMES: dict[str, Any] = {
     "T0": _Memory("T0", Role.INPUT), "T1": _Memory("T1", Role.OUTPUT),
-    "kept": _Memory("kept", Role.SCRATCH),
-    **{name: Var(DataType.Index, name) for name in ("c", "k", "v", "at")},
+    **{name: Var(DataType.Index, name) for name in ("c", "v", "at")},
     **{name: Var(DataType.Float, name) for name in ("t0", "t1", "t2", "t3")},
     **{kind.name: kind for kind in (ParallelType.serial, ParallelType.block_x, ParallelType.vectorize)},
-    "loop": _loop, "let": lambda var, value: Let(name=var.name, value=value), "store": _store,
-    "alloc": lambda memory: Alloc(buffer=memory.buffer),
-    "choose": _choose,
+    "loop": _loop, "let": lambda var, value: Let(name=var.name, value=value), "store": _store, "choose": _choose,
     "apply": apply, "cast": cast, "number": lambda value: Const(DataType.Float, value), "Index": DataType.Index,
 }
-"""What an example may name: an input, an output and a thread's array of 64 Floats, variables, loops and terms."""
+"""What an example may name: an input and an output of 64 Floats, variables, kinds of loops, statements and terms."""
 
 
 def body_of(shown: KernelPass) -> Block:
