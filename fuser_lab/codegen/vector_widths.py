@@ -1,5 +1,6 @@
 """How many elements a thread should move at a time: the accesses to memory that vectors of a size would make."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 
@@ -74,14 +75,18 @@ def best_width(trial: Callable[[int], Block], name: str, bytes_per_cycle: float)
 def _distances(statements: Block, name: str, size: int) -> Iterator[tuple[Access, int]]:
     """Yield accesses whose elements have constant distances, and the distances, without accesses by windows."""
     windows, loops = _windows(statements, name, size)
+    positions = Counter(buffer for buffer, _ in {(buffer, at) for buffer, at, _ in tensor_accesses(statements)})
     for buffer, position, load in tensor_accesses(statements):
         if has_loads(position) or (load is not None and window_of(load, 0, windows, loops)):
             continue
         access = access_of(buffer, position, name)
         zeros = dict.fromkeys(variables(position), index(0))
         first, second = (linear(resolve(position, {**zeros, name: index(n)}), {}).constant for n in range(2))
-        if second != first:
-            yield access, abs(second - first)
+        distance = abs(second - first)
+        # One access to adjacent elements may be whole where they are aligned. Of several at other positions, some never
+        # are.
+        if distance > 1 or access.step == 1 or (distance and positions[buffer] > 1):
+            yield access, distance
 
 
 def _lines(access: Access, step: int, size: int) -> float:

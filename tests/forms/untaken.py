@@ -78,11 +78,6 @@ UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
             ("if not len(stored):", "return np.zeros(self._mask.shape"),
         ],
     },
-    "Results are combined among at least two lanes.": {
-        "codegen/numba_cuda": [
-            ("if lanes == 1:", "return"),
-        ],
-    },
     "Each pass over rows or columns has a reduction, or stores a value that needs the results of the passes before.": {
         "codegen/gpu_kept_columns": [
             ("if exprs or stored:", "for number in range(facts.passes):"),
@@ -134,8 +129,8 @@ UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
         ],
     },
     "Blocks form a cluster only to combine results, for which they wait.": {
-        "codegen/numba_cuda": [
-            ("if self._awaited:", 'self._line("cluster_arrive()", s'),
+        "codegen/cuda_reductions": [
+            ("if self.awaited:", 'yield "cluster_arrive()"'),
         ],
     },
     "A name of a reduced float is assigned once where it is visible.": {
