@@ -125,4 +125,3 @@ def _best(
         if now < least:
             least, count = now, len(taken)
     return taken[:count] if before - least >= LEAST_SAVED else []
-
