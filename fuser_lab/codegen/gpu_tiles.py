@@ -57,7 +57,7 @@ from fuser_lab.ir.term import Apply, Term, apply, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.gpu_element_loops import tile_sides
 
-_BANKS = 8  # vectors of 16 bytes that the banks of shared memory hold at once
+_BANKS, _BANK = 32, 4  # banks of shared memory, and bytes of each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,17 +310,19 @@ def _transposed_elements(tile: _Tile) -> Iterator[tuple[Places, Term, Term]]:
 def _cell(tile: _Tile, tensor: TensorView, across: Term, along: Term) -> Term:
     """Return the position of an element in a tile.
 
-    Each row is rotated by one vector more than the row ``vector`` rows before it, so that threads that write the same
-    column of such rows access different banks, and a vector of a row stays one access. Rows of less than `_BANKS`
-    vectors share a longer one.
+    Each row is rotated by one unit more than the row ``loaded`` rows before it, so that threads that write the same
+    column of such rows access different banks. A unit is a bank, or the vector that a thread reads of a row, which
+    stays one access. Rows of less than all banks share a longer one, and are rotated equally.
     """
-    plan, values, vector = tile.plan, tile.code.values, tile.plan.nest.schedule.vector
-    row = plan.sides[plan.tiled.along] // vector
-    shared = max(_BANKS // row, 1)  # rows; at most ``vector``, so that they are rotated equally
-    group = values.remainder(across, shared) * row + values.quotient(along, vector) + values.quotient(across, vector)
+    plan, values = tile.plan, tile.code.values
+    unit = max(plan.computed, _BANK // tensor.dtype.itemsize)
+    row = plan.sides[plan.tiled.along] // unit
+    shared = max(_BANKS * _BANK // (unit * tensor.dtype.itemsize) // row, 1)  # rows
+    rotation = values.quotient(across, max(plan.loaded, shared))
+    group = values.remainder(across, shared) * row + values.quotient(along, unit) + rotation
     group = values.remainder(group, shared * row)
     start = values.quotient(across, shared) * (shared * row)
-    return values.simplify((start + group) * vector + values.remainder(along, vector) + plan.tiles[tensor][1])
+    return values.simplify((start + group) * unit + values.remainder(along, unit) + plan.tiles[tensor][1])
 
 
 @contextmanager

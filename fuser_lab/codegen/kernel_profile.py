@@ -61,7 +61,8 @@ _MEETING = {Scope.BLOCK, Scope.CLUSTER}
 _PRODUCT = 3  # instructions of a division by a constant: a product, a shift, a correction
 _DIVISION = 20  # instructions of a division by a variable
 _EXACT = 10  # instructions of an exactly rounded division of float32 beside the reciprocal
-_SOFTWARE = 40  # instructions of a conversion to or from eight bits
+_SOFTWARE = 40  # instructions of a conversion to eight bits
+_WIDENED = 10  # instructions of a conversion from eight bits, as `float8_functions` writes it for one element
 _DOUBLE = 8  # factor for divisions and functions of float64
 _ROUNDING = 3  # instructions of a conversion to 16 bits and back; conversions are issued at half the rate
 _WIDE = 2  # instructions of 64-bit integer arithmetic
@@ -412,7 +413,7 @@ class _Walk(Samples):
     def _load_value(self, load: Load) -> Value:
         place = self._access(load.buffer, load.position, 1, 1, stored=False)
         if load.buffer.dtype.is_float and load.buffer.dtype.itemsize == 1:
-            self._count("simple", _SOFTWARE * self._executions())
+            self._count("simple", _WIDENED * self._executions())
         if place.numbers is None or not load.dtype.is_integral:
             return Value(None, self._times)
         return Value(from_memory(place.numbers), self._times, load.buffer.role in GLOBAL)

@@ -37,6 +37,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], D]] = {
     "square": (symmetric, ((128, 128),), D.Float), "odd": (symmetric, ((83, 83),), D.Float),
     "batches": (pairs, ((3, 72, 72),), D.BFloat16), "odd batches": (pairs, ((2, 45, 45),), D.BFloat16),
     "computed": (computed_before, ((70, 70), (70, 70)), D.Float), "cube": (turned_twice, ((24, 24, 24),), D.Float),
+    "odd bytes": (symmetric, ((131, 131),), D.Char), "odd halves": (pairs, ((1, 131, 131),), D.BFloat16),
     "small": (symmetric, ((3, 3),), D.Float), "one": (symmetric, ((1, 1),), D.Float),
 }
 
