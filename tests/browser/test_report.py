@@ -213,6 +213,7 @@ def test_search_finds_ops_and_goes_from_one_to_the_next(open_report, plans):
 
 def test_segments_are_boxes_or_single_nodes(open_report, shots, plans):
     page, _, errors = open_report(plans[0])
+    page.locator(".fl-op").first.wait_for()
     ops = page.locator(".fl-op").count()
     tool(page, "Segments").click()
     page.locator(".fl-whole").first.wait_for()
