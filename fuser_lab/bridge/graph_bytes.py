@@ -22,8 +22,8 @@ class NotPlainError(Exception):
     """A graph contains something that bytes do not hold, such as a symbolic size or a graph within the graph."""
 
 
-def write_graph(gm: Any, said: object = None) -> bytes:
-    """Return a graph as bytes, and what is said of its nodes.
+def write_graph(gm: Any, payload: object = None) -> bytes:
+    """Return a graph and a payload, which may refer to its nodes, as bytes.
 
     Raises NotPlainError, or any error of a pickler, if there are none.
     """
@@ -42,12 +42,12 @@ def write_graph(gm: Any, said: object = None) -> bytes:
         meta |= {"origin": equal.setdefault(origin, origin), "scopes": equal.setdefault(modules, modules)}
         meta["original_aten"] = str(node.meta.get("original_aten") or "")
         writer.dump((node.op, node.target, node.args, node.kwargs, node.name, meta, constant))
-    writer.dump(said)
+    writer.dump(payload)
     return file.getvalue()
 
 
 def read_graph(content: bytes) -> tuple[Any, Any]:
-    """Return the graph module that `write_graph` wrote, and what was said; its code is written when it is called."""
+    """Return the graph module that `write_graph` wrote, and the payload; its code is written when it is called."""
     torch = torch_for("fuser_lab.bridge")
     lazy = importlib.import_module("torch.fx._lazy_graph_module")
     graph, constants = torch.fx.Graph(), {}

@@ -275,12 +275,16 @@ def _some_rows(
     side = space.window if plan.lines or plan.written else 1
     made = {tv: words_of(values, tv, rows.count * width, "line") for tv in plan.written}
 
+    def open_rows(stack: ExitStack, step: int) -> tuple[Term, Places]:
+        """Open a loop over every ``step``-th row, and return the row and the place of its first element."""
+        u = open_rounds(values, stack, "u", rows.count // step) * step
+        q = bound(values, stack, "q", rows.row(u), space.depth, rows.reach)
+        return u, {**code.flat(nest.reduced, q), **neighbours(code, nest.kept, width, g, ZERO)}
+
     for step, tensors in ((1, plan.fetched), (side, plan.lines)):
         if tensors:
             with ExitStack() as stack:
-                u = open_rounds(values, stack, "u", rows.count // step) * step
-                q = bound(values, stack, "q", rows.row(u), space.depth, rows.reach)
-                first = {**code.flat(nest.reduced, q), **neighbours(code, nest.kept, width, g, ZERO)}
+                u, first = open_rows(stack, step)
                 for tensor, size in tensors.items():
                     fetch(code, tensor, first, size, words[tensor], u * width, step * width)
 
@@ -314,9 +318,7 @@ def _some_rows(
             write_point(code, here, cells(sums, v), [tv for tv in nest.full if tv not in made], made, slot)
     if made:
         with ExitStack() as stack:
-            u = open_rounds(values, stack, "u", rows.count // side) * side
-            q = bound(values, stack, "q", rows.row(u), space.depth, rows.reach)
-            first = {**code.flat(nest.reduced, q), **neighbours(code, nest.kept, width, g, ZERO)}
+            u, first = open_rows(stack, side)
             for tensor, buffer in made.items():
                 values.emit(VectorStore(
                     buffer=code.buffers[tensor.name], position=code.position(tensor, first), words=buffer,

@@ -242,9 +242,9 @@ def _remainder(form: Linear, divisor: int, ranges: Ranges) -> Linear:
         match atom:
             case Apply(_, "mod", (inner, Const(_, value))) if int(value.real) * coefficient % divisor == 0:
                 # A multiple of the divisor less does not change the remainder.
-                others = Linear(rest.constant, tuple(part for part in rest.parts if part[0] is not atom))
-                form = others.plus(linear(inner, ranges).scaled(coefficient))
-                if range_of(form, ranges)[0] >= 0 or not (others.parts or others.constant):
+                remaining_sum = Linear(rest.constant, tuple(part for part in rest.parts if part[0] is not atom))
+                form = remaining_sum.plus(linear(inner, ranges).scaled(coefficient))
+                if range_of(form, ranges)[0] >= 0 or not (remaining_sum.parts or remaining_sum.constant):
                     return _remainder(form, divisor, ranges)
             case _:
                 pass

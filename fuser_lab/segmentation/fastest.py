@@ -589,8 +589,8 @@ class _Search:
         if not self.is_limited:
             return pairs
         least = DISTINCT * sum(self.times(now)) * self.model.bandwidth / 2  # they are neither written nor read
-        others = _neighbours(now, tuple(expr.name for expr in now.fusion.tensor_exprs))
-        return {**{pair: nbytes for pair, nbytes in others.items() if nbytes >= least}, **pairs}
+        neighbours = _neighbours(now, tuple(expr.name for expr in now.fusion.tensor_exprs))
+        return {**{pair: nbytes for pair, nbytes in neighbours.items() if nbytes >= least}, **pairs}
 
     def _merge(
         self, now: SegmentedFusion, pairs: Iterable[tuple[int, int]], schedulers: SchedulerOracle,
