@@ -103,7 +103,8 @@ _INTRINSICS = (
     "atomic_add", "beginning_at", "index32", "keep_loads_apart", "load_retained", "load_shifted", "load_streamed",
     "load_vector",
     "fast_exp", "fast_sigmoid", "fast_tanh", "floor_quotient32", "floor_quotient64", "one_plus_tanh",
-    "philox_uniforms", "quotient", "small_to_float", "store_vector", "unrolled", "where",
+    "philox_uniforms", "quotient", "rounded_quotient32", "rounded_quotient64", "small_to_float", "store_vector",
+    "unrolled", "where",
     "wide_shfl_sync", "wide_shfl_up_sync", "wide_shfl_xor_sync",
     "cluster_arrive", "cluster_arrived", "cluster_expect", "cluster_rank", "cluster_wait", "send_in_cluster",
     *(f"{name}_among" for name in _PAIRED.values()),
@@ -530,6 +531,8 @@ class CudaEmitter(Emitter):
             return self._call(f"cmath.{fn}", args) if fn in {"isnan", "isinf", "isfinite"} else super().function(term)
         if fn == "quotient":
             return self._call(fn, args)
+        if fn == "rounded_quotient":
+            return self._call(f"{fn}64" if operand is DataType.Double else f"{fn}32", args)
         if fn == "cos_turns":
             name = "cospi" if operand is DataType.Double else "cospif"
             return f"libdevice.{name}({self.constant(operand, 2)} * {self._argument(args[0], 6)})"
