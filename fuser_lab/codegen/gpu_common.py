@@ -1,6 +1,5 @@
 """The common parts of GPU kernels with reductions: guarded indices, early loads, reductions over threads."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -236,12 +235,13 @@ def with_quotients(
 ) -> tuple[Statement, ...]:
     """Return statements in which values of a loop are divided by a value from outside it without a branch.
 
-    The branch of the compiler's division makes a thread wait for the loads of its elements one after another.
+    The branches of the compiler's division and square root make a thread wait for the loads of its elements one after
+    another.
     ``x / total`` -> ``quotient(x, total)`` for float32: within 2 units in the last place, and the reciprocal is
     computed once. A result that a thread keeps for each of its columns also counts as from outside. If values keep the
     precision of float32 between ops, all divisions are such, and ``x / 3`` -> ``x * (1 / 3)``, as in PyTorch's own
     kernels. Quotients that are rounded to integers or 8-bit floats, or compared, and those of float64 are rounded
-    exactly: by ``rounded_quotient`` if values keep float32.
+    exactly: by ``rounded_quotient`` if values keep float32. Square roots are ``rounded_sqrt`` then.
     """
     result: list[Statement] = []
     for statement in statements:
@@ -255,6 +255,8 @@ def with_quotients(
                 result.append(replace(statement, value=_quotient(a, b, exact=exact, keeps_float=fusion.keeps_float)))
             case Let(value=Apply(DataType.Double as dtype, "div", operands)) if fusion.keeps_float:
                 result.append(replace(statement, value=Apply(dtype, "rounded_quotient", operands)))
+            case Let(value=Apply(DataType.Float | DataType.Double as dtype, "sqrt", operands)) if fusion.keeps_float:
+                result.append(replace(statement, value=Apply(dtype, "rounded_sqrt", operands)))
             case _:
                 result.append(map_blocks(statement, partial(with_quotients, fusion=fusion, inside=inside)))
     return tuple(result)
@@ -264,7 +266,7 @@ def _quotient(a: Term, b: Term, *, exact: bool, keeps_float: bool) -> Term:
     """Return a quotient of float32 without a branch, or with one if the result must be that of a division."""
     if isinstance(b, Const) and not _is_normal(b.value):
         return Apply(DataType.Float, "div", (a, b))
-    if isinstance(b, Const) and (not exact or abs(math.frexp(b.value.real)[0]) == 0.5):
+    if isinstance(b, Const) and (not exact or abs(b.value.real).as_integer_ratio()[0].bit_count() == 1):
         return a * Const(DataType.Float, 1 / b.value)
     if exact:
         return Apply(DataType.Float, "rounded_quotient" if keeps_float else "div", (a, b))

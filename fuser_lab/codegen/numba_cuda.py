@@ -103,8 +103,8 @@ _INTRINSICS = (
     "atomic_add", "beginning_at", "index32", "keep_loads_apart", "load_retained", "load_shifted", "load_streamed",
     "load_vector",
     "fast_exp", "fast_sigmoid", "fast_tanh", "floor_quotient32", "floor_quotient64", "one_plus_tanh",
-    "philox_uniforms", "quotient", "rounded_quotient32", "rounded_quotient64", "small_to_float", "store_vector",
-    "unrolled", "where",
+    "philox_uniforms", "quotient", "rounded_quotient32", "rounded_quotient64", "rounded_sqrt32", "rounded_sqrt64",
+    "small_to_float", "store_vector", "unrolled", "where",
     "wide_shfl_sync", "wide_shfl_up_sync", "wide_shfl_xor_sync",
     "cluster_arrive", "cluster_arrived", "cluster_expect", "cluster_rank", "cluster_wait", "send_in_cluster",
     *(f"{name}_among" for name in _PAIRED.values()),
@@ -131,6 +131,7 @@ _BY_MATH = frozenset(
         "lgamma", "log", "log10", "log1p", "sin", "sinh", "sqrt", "tan", "tanh",
     },
 )
+_ROUNDED = frozenset({"rounded_quotient", "rounded_sqrt"})  # fuser_lab's functions, each about ten instructions
 _LOADS = {Evict.NORMAL: "load_vector", Evict.FIRST: "load_streamed", Evict.LAST: "load_retained"}
 _WORDS = 1 << 32  # smaller indices are computed with 32 bits
 _UNROLLED = crossover("gpu.unrolled")
@@ -148,7 +149,7 @@ def _is_unrolled(loop: Loop) -> bool:
 def _needs_registers(loop: Loop) -> bool:
     """Whether a loop over elements that a thread keeps computes functions, which NVVM by itself may not write out."""
     terms = (term for statement in walk(loop.body) for term in every_term(statement))
-    return indexes_registers(loop) and any(isinstance(term, Apply) and term.fn in MATH for term in terms)
+    return indexes_registers(loop) and any(isinstance(term, Apply) and term.fn in MATH | _ROUNDED for term in terms)
 
 
 def _statement_count(statements: tuple[Statement, ...]) -> int:
@@ -531,7 +532,7 @@ class CudaEmitter(Emitter):
             return self._call(f"cmath.{fn}", args) if fn in {"isnan", "isinf", "isfinite"} else super().function(term)
         if fn == "quotient":
             return self._call(fn, args)
-        if fn == "rounded_quotient":
+        if fn in _ROUNDED:
             return self._call(f"{fn}64" if operand is DataType.Double else f"{fn}32", args)
         if fn == "cos_turns":
             name = "cospi" if operand is DataType.Double else "cospif"

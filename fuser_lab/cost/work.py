@@ -12,7 +12,7 @@ from fuser_lab.ops import OPS
 from fuser_lab.ops.positions import indexed_operands
 
 # Divisions and square roots take a few cycles on every processor, other functions are evaluated by polynomials.
-_DIVIDING = frozenset({"div", "floordiv", "mod", "fmod", "remainder", "sqrt", "rsqrt"})
+_DIVIDING = frozenset({"div", "floordiv", "mod", "fmod", "remainder", "rounded_sqrt", "sqrt", "rsqrt"})
 _SIMPLE_MATH = frozenset({"ceil", "floor", "round", "trunc", "nextafter"})
 _FREE = frozenset({"bitcast", "cast", "real", "imag", "complex"})  # register conversions
 

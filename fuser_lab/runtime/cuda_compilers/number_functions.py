@@ -80,8 +80,8 @@ def define_number_functions(library: Library) -> None:
         return rest
 
     _define_approximations(library, single)
-    _define_quotient(library, single, suffix="32", smallest=-126, digits=24, steps=1)
-    _define_quotient(library, double, suffix="64", smallest=-1022, digits=53, steps=2)
+    _define_exact_functions(library, single, suffix="32", smallest=-126, digits=24, steps=1)
+    _define_exact_functions(library, double, suffix="64", smallest=-1022, digits=53, steps=2)
 
 
 def _define_approximations(library: Library, single: _Typed) -> None:
@@ -132,15 +132,18 @@ def _define_approximations(library: Library, single: _Typed) -> None:
         return reciprocal(types.float32(1.0) + power_of_2(x * types.float32(-_LOG2_E)))
 
 
-def _define_quotient(library: Library, kind: _Typed, *, suffix: str, smallest: int, digits: int, steps: int) -> None:
-    """Define division without a branch for a type with normal numbers from 2**smallest and so many digits.
+def _define_exact_functions(
+    library: Library, kind: _Typed, *, suffix: str, smallest: int, digits: int, steps: int,
+) -> None:
+    """Define division and square root without a branch for a type with normal numbers from 2**smallest.
 
-    ``steps`` of Newton's method give the reciprocal all digits; two more correct the product with it by what it leaves
-    of the dividend (P. Markstein, IBM Journal of Research and Development 34, 1990).
+    ``steps`` of Newton's method give the hardware's estimates all ``digits``; then a result is corrected by what it
+    leaves of the operand (P. Markstein, IBM Journal of Research and Development 34, 1990).
     """
     number, letters = kind
     fused = library.named(f"fused{suffix}", assembly(f"fma.rn.{letters} $0, $1, $2, $3;", kind, kind, kind, kind))
     estimated = library.named(f"estimate{suffix}", assembly(f"rcp.approx.ftz.{letters} $0, $1;", kind, kind))
+    estimated_root = library.named(f"root{suffix}", assembly(f"rsqrt.approx.ftz.{letters} $0, $1;", kind, kind))
 
     @library.inlined
     def inverse(b: Any, estimate: Any) -> Any:
@@ -162,8 +165,21 @@ def _define_quotient(library: Library, kind: _Typed, *, suffix: str, smallest: i
         # Otherwise an infinity would become NaN, and -0 would lose its sign.
         return second if number(0.0) < abs(product) < number(math.inf) else product
 
-    rounded_quotient.__name__ += suffix
-    library.inlined(rounded_quotient)
+    def rounded_sqrt(x: Any) -> Any:
+        """Return the square root rounded exactly; NaN of a negative number."""
+        is_small = x < number(2.0 ** (smallest + 2 * digits))
+        scaled = x * (number(4.0**digits) if is_small else number(1.0))
+        estimate = estimated_root(scaled)
+        root, half = scaled * estimate, estimate * number(0.5)
+        for _ in range(steps):
+            rest = fused(-root, half, number(0.5))
+            root, half = fused(root, rest, root), fused(half, rest, half)
+        root = fused(fused(-root, root, scaled), half, root)
+        return x if x == number(0.0) or x == number(math.inf) else root * number(2.0**-digits if is_small else 1.0)
+
+    for function in (rounded_quotient, rounded_sqrt):
+        function.__name__ += suffix
+        library.inlined(function)
 
 
 def _floor_quotient(kind: _Typed, unit: str) -> Rule:
