@@ -227,6 +227,3 @@ def _combine(fn: str, first: Interval, second: Interval) -> Interval | None:
     if fn == "floordiv":
         return a // c, b // c
     return (a % c, b % c) if a // c == b // c else (0, c - 1)
-
-
-__all__ = ["Part", "Reads", "chooses", "parts_read"]

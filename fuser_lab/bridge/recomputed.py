@@ -19,7 +19,7 @@ from fuser_lab.cost.device import Device
 from fuser_lab.cost.predicted_times import TimeModel
 from fuser_lab.cost.work import work_of
 from fuser_lab.errors import FuserLabError
-from fuser_lab.segmentation.fastest import LEAST_SAVED
+from fuser_lab.segmentation.timed_plan import LEAST_SAVED
 
 _EQUAL = "aten.eq.Tensor"  # its operands are computed once, because another kernel may round otherwise
 

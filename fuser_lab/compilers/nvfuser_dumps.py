@@ -357,6 +357,3 @@ def _reason(dump: Dump, ours: Plan, maker: str, reader: str, *, together: bool) 
 def _refusal_text(refusal: Refusal) -> str:
     about = f" ({', '.join(refusal.about[:6])})" if refusal.about else ""
     return f"nvFuser: {refusal.scheduler} refused{about}: {refusal.text}"
-
-
-__all__ = ["Agreement", "Dump", "load_dump", "load_dumps"]

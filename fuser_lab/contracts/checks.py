@@ -305,6 +305,3 @@ def _step(partition: Partition, apart: Sequence[Decision]) -> str:
     if apart and has_schedulers(partition.compiler):
         return "fl.explain and plan.why say what each scheduler needs, and docs/reasons.md explains the reason's code"
     return "print the partition (error.partition), and ask plan.why about the two ops"
-
-
-__all__ = ["at_most", "one_kernel", "same_kernel"]

@@ -151,6 +151,3 @@ def git(*arguments: str, folder: Path) -> str:
     except (OSError, subprocess.CalledProcessError):
         return ""
     return done.stdout.strip()
-
-
-__all__ = ["Lock", "git", "lock_of", "lock_text", "printable", "revision_of"]

@@ -234,20 +234,3 @@ def heads_of(kernels: Sequence[FusedOps]) -> tuple[str, ...]:
     return tuple(
         next((op for op in kernel.ops if counts[op] == 1), kernel.ops[0] if kernel.ops else "") for kernel in kernels
     )
-
-
-__all__ = [
-    "Decision",
-    "FusedOps",
-    "GraphPartition",
-    "OpNote",
-    "Origin",
-    "Partition",
-    "bare_name",
-    "bare_op",
-    "data_flow_order",
-    "heads_of",
-    "kernels_in_order",
-    "ops_text",
-    "stable_names",
-]

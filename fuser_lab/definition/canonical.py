@@ -155,6 +155,3 @@ def _effect_of(expr: Expr) -> Effect:
         expr.op.name, tuple(encode(value, None) for value in expr.inputs),
         tuple((name, encode(value, None)) for name, value in expr.attrs), tuple(value.name for value in expr.outputs),
     )
-
-
-__all__ = ["Effect", "Step", "steps_of"]

@@ -174,6 +174,3 @@ def _alone(segment: Definition, like: Any, values: list[Any]) -> Sequence[Any]:
     arrays = () if like is None else (like,)
     device = next((d.device for d in map(describe, arrays) if isinstance(d, TensorSpec)), None)
     return run_plan(segment.plan_for(values), values, list(map(describe, values)), device, like=arrays)
-
-
-__all__ = ["SegmentedDefinition"]

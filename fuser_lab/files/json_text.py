@@ -25,6 +25,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(entry) for entry in value]
     return value
-
-
-__all__ = ["json_text", "plain"]

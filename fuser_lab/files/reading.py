@@ -238,8 +238,3 @@ def as_type(hint: Any, value: Any, label: str) -> Any:
 
 
 _PLAIN: Final = frozenset({str, int, bool, float, type(None)})
-
-__all__ = [
-    "DEEPEST", "MOST_BYTES", "MissingFileError", "UnreadableError", "as_type", "content_of", "decode", "json_of",
-    "parse_json", "record_of", "text_of",
-]

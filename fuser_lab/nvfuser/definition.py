@@ -474,6 +474,3 @@ def _replay(source: FusionDefinition, target: FusionDefinition) -> None:
     values_by_name: dict[str, Val] = {}
     for step in source.steps:
         values_by_name.update(named_in(bare(target.call(step.record, values_by_name))))
-
-
-__all__ = ["FusionDefinition", "clone"]

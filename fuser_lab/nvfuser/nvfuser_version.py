@@ -81,5 +81,3 @@ def _key(text: str) -> tuple[tuple[int, ...], int, int, str]:
 
 
 nvfuser_version = Version(__version__)
-
-__all__ = ["Version", "nvfuser_version"]

@@ -134,6 +134,3 @@ class Sched(Transforms):
         params = self._fd.scheduler = chosen.heuristic()
         with contextlib.suppress(UnsupportedError):
             apply_schedule(self._hand, params.scheduler, params.hand)
-
-
-__all__ = ["Params", "Sched"]

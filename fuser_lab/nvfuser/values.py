@@ -34,6 +34,3 @@ class Tensor(handles.Tensor):
     def shape(self) -> Any:
         """Record ``shape`` and return the vector of all sizes."""
         return self.builder.ops.shape(self)
-
-
-__all__ = ["Scalar", "Tensor", "Vector"]

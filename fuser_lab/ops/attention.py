@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fuser_lab.dtypes import DataType, Kind
-from fuser_lab.errors import ArgumentTypeError, DefinitionError
+from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import Expr, IterDomain, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ops.factory import given_scalar
 from fuser_lab.ops.matmul import joined_batch, stored_copy
@@ -22,7 +22,6 @@ from fuser_lab.ops.registry import (
     Array,
     Attrs,
     AxisFactory,
-    Misuse,
     OpDef,
     Operand,
     Positions,
@@ -283,32 +282,6 @@ SDPFA_FWD = register(
             Sample("fd.ops.sdpfa_fwd(a, b, c)", _in(DataType.Half, _Q, _K, _V)),
             Sample("fd.ops.sdpfa_fwd(a, b, c)", (Arg((1, 2, 3, 5, 4)), Arg((1, 2, 3, 6, 4)), Arg((1, 2, 3, 6, 4)))),
         ),
-        misuses=(
-            Misuse("fd.ops.sdpfa_fwd(x, x, x)", "sdpfa_fwd: query has 2 axes"),
-            Misuse("fd.ops.sdpfa_fwd(x, x)", "missing a required argument: 'value'", ArgumentTypeError),
-            Misuse("fd.ops.sdpfa_fwd(1.0, x, x)", "query must be a tensor", ArgumentTypeError),
-            *(
-                Misuse(call.replace("Q", "fd.ops.broadcast(x, [True, True, False, False])"), says, error)
-                for call, says, error in (
-                    ("fd.ops.sdpfa_fwd(Q, x, Q)", "sdpfa_fwd: key has 2 axes", DefinitionError),
-                    (
-                        "fd.ops.sdpfa_fwd(Q, Q, fd.ops.broadcast(h, [True, True, False, False]))",
-                        "must have equal floating point dtypes", DefinitionError,
-                    ),
-                    (
-                        "fd.ops.sdpfa_fwd(Q, fd.ops.broadcast(y, [True, True, False, False]), Q)",
-                        "the features of query and key have sizes 4 and 5", DefinitionError,
-                    ),
-                    ("fd.ops.sdpfa_fwd(Q, Q, Q, x)", "sdpfa_fwd: bias has 2 axes", DefinitionError),
-                    ("fd.ops.sdpfa_fwd(Q, Q, Q, None, Q)", "mask must have dtype DataType.Bool", DefinitionError),
-                    ("fd.ops.sdpfa_fwd(Q, Q, Q, Q)", "sdpfa_fwd: bias has size 4 on axis 3", DefinitionError),
-                    ("fd.ops.sdpfa_fwd(Q, Q, Q, dropout_p=1.5)", "dropout_p is 1.5", DefinitionError),
-                    ("fd.ops.sdpfa_fwd(Q, Q, Q, is_causal=d)", "is_causal must be a boolean", DefinitionError),
-                    ("fd.ops.sdpfa_fwd(Q, Q, Q, scale=1j)", "scale must be a real number", DefinitionError),
-                    ("fd.ops.sdpfa_fwd(Q, Q, Q, scale=x)", "scale must be a scalar", ArgumentTypeError),
-                )
-            ),
-        ),
     ),
 )
 
@@ -447,27 +420,6 @@ SDPFA_BWD = register(
             _bwd_sample("0.0", "False", "None", DataType.Double),
             _bwd_sample("0.1", "True", "None", DataType.BFloat16),
             _bwd_sample("None", "None", "None"),
-        ),
-        misuses=(
-            Misuse("fd.ops.sdpfa_bwd(x, x, x)", "missing a required argument: 'value'", ArgumentTypeError),
-            Misuse("fd.ops.sdpfa_bwd(x, x, x, x, x, x, 0.0, False, n, n, None)", "sdpfa_bwd: query has 2 axes"),
-            *(
-                Misuse(call.replace("Q", "fd.ops.broadcast(x, [True, True, False, False])"), says, error)
-                for call, says, error in (
-                    (
-                        "fd.ops.sdpfa_bwd(Q, Q, Q, Q, Q, x, 0.0, False, n, n, None)",
-                        "sdpfa_bwd: logsumexp must be Float with 3 axes", DefinitionError,
-                    ),
-                    (
-                        "fd.ops.sdpfa_bwd(Q, Q, Q, Q, Q, fd.ops.sum(Q, [3]), 0.0, False, n, n, None)",
-                        "sdpfa_bwd: philox_seed must be integers with at most 1 axis", DefinitionError,
-                    ),
-                    (
-                        "fd.ops.sdpfa_bwd(Q, Q, Q, Q, Q, x, 0.0, False, 1, n, None)",
-                        "philox_seed must be a tensor", ArgumentTypeError,
-                    ),
-                )
-            ),
         ),
     ),
 )

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fuser_lab.dtypes import DataType, Kind
-from fuser_lab.errors import ArgumentTypeError, DefinitionError
+from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import OpKind, Val
 from fuser_lab.ir import term as t
 from fuser_lab.ops.arguments import element_type
@@ -15,7 +15,6 @@ from fuser_lab.ops.registry import (
     Arg,
     Attrs,
     AxisFactory,
-    Misuse,
     OpDef,
     Operand,
     Recorder,
@@ -75,14 +74,6 @@ BITCAST = register(
                 "fd.ops.bitcast(fd.ops.bitwise_and(fd.ops.bitcast(a, DataType.Int32), -65536), DataType.Float)",
                 (Arg((2, 1, 3)),),
             ),
-        ),
-        misuses=(
-            Misuse("fd.ops.bitcast(x, DataType.Short)", "bitcast: DataType.Float to DataType.Short is not between"),
-            Misuse("fd.ops.bitcast(m, DataType.Byte)", "bitcast: DataType.Bool to DataType.Byte is not between"),
-            Misuse("fd.ops.bitcast(z, DataType.Int)", "bitcast: DataType.ComplexFloat to DataType.Int is not between"),
-            Misuse("fd.ops.bitcast(d, DataType.Int)", "bitcast: arg must be a tensor", ArgumentTypeError),
-            Misuse("fd.ops.bitcast(x, 'int')", "bitcast: dtype must be a DataType, given 'int'", ArgumentTypeError),
-            Misuse("fd.ops.bitcast(x)", "bitcast(arg, dtype): missing a required argument", ArgumentTypeError),
         ),
     ),
 )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fuser_lab.dtypes import DataType
-from fuser_lab.errors import ArgumentTypeError, DefinitionError
+from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import Extent, IterType, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
@@ -17,7 +17,6 @@ from fuser_lab.ops.registry import (
     Attrs,
     AxisFactory,
     Element,
-    Misuse,
     OpDef,
     Operand,
     Recorder,
@@ -94,22 +93,6 @@ BROADCAST = register(
             Sample("fd.ops.broadcast(a, [True, False, True])", (Arg((1,), DataType.Bool),)),
             Sample("fd.ops.mul(fd.ops.broadcast(a, [False, True]), b)", (Arg((3,)), Arg((3, 4)))),
         ),
-        misuses=(
-            Misuse(
-                "fd.ops.broadcast(x, [True, False])",
-                "broadcast: is_broadcast_dim=[True, False] keeps 1 axes, but the tensor has 2",
-            ),
-            Misuse("fd.ops.broadcast(x, [False, False, False])", "keeps 3 axes"),
-            Misuse(
-                "fd.ops.broadcast(x, True)", "is_broadcast_dim must be a list of True and False", ArgumentTypeError,
-            ),
-            Misuse(
-                "fd.ops.broadcast(x, [0.5, False])",
-                "broadcast: is_broadcast_dim[0] must be one of True and False",
-                ArgumentTypeError,
-            ),
-            Misuse("fd.ops.broadcast(d, [True])", "broadcast: arg must be a tensor", ArgumentTypeError),
-        ),
         doc="arg with an axis of size 1 inserted where is_broadcast_dim is True.",
     ),
 )
@@ -176,20 +159,6 @@ SQUEEZE = register(
                 "fd.ops.squeeze(fd.ops.slice(a, [0, fd.define_scalar(1)], [3, 2]), [1])",
                 (Arg((3, 4), DataType.BFloat16),),
             ),
-        ),
-        misuses=(
-            Misuse("fd.ops.squeeze(x, [0])", "squeeze: axis 0 has size 3; only axes of size 1 can be squeezed"),
-            Misuse("fd.ops.squeeze(x, [2])", "squeeze: dims=2 is outside [-2, 2)"),
-            Misuse(
-                "fd.ops.squeeze(fd.ops.broadcast(v, [True, False]), [0, -2])",
-                "squeeze: dims=[0, -2] names an axis twice",
-            ),
-            Misuse(
-                "fd.ops.squeeze(fd.ops.broadcast_in_dim(v, [3, 4], [1]), [0])",
-                "squeeze: axis 0 is expanded to 3; pass squeeze_expanded=True",
-            ),
-            Misuse("fd.ops.squeeze(x, 0)", "squeeze: dims must be a list of ints", ArgumentTypeError),
-            Misuse("fd.ops.squeeze(d, [])", "squeeze: arg must be a tensor", ArgumentTypeError),
         ),
         doc="arg without the broadcast axes dims.",
     ),
@@ -289,14 +258,6 @@ EXPAND = register(
             Sample("fd.ops.expand(a, [fd.ops.size(b, 0), 4])", (Arg((1, 4)), Arg((5,)))),
             Sample("fd.ops.expand(a, fd.ops.shape(b))", (Arg((1, 4), DataType.BFloat16), Arg((3, 4)))),
             Sample("fd.ops.sum(fd.ops.expand(a, [fd.define_scalar(3), 4]), [0])", (Arg((1, 4)),)),
-        ),
-        misuses=(
-            Misuse("fd.ops.expand(x, [3, 8])", "expand: invalid expand size 8 for axis 1, which has size 4"),
-            Misuse("fd.ops.expand(x, [3])", "expand: shape has 1 entries for a tensor with 2 axes"),
-            Misuse("fd.ops.expand(x, [3, -2])", "expand: invalid expand size -2"),
-            Misuse("fd.ops.expand(x, 3)", "expand: shape must be a list of ints", ArgumentTypeError),
-            Misuse("fd.ops.expand(x, [3, d])", "expand: shape[1] is d0; it must be an integer", ArgumentTypeError),
-            Misuse("fd.ops.expand(d, [3])", "expand: arg must be a tensor", ArgumentTypeError),
         ),
         doc="arg with its broadcast axes widened to shape, without copying.",
     ),

@@ -3,12 +3,11 @@
 import numpy as np
 
 from fuser_lab.arguments import short_text
-from fuser_lab.dtypes import DataType, Kind
+from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import OpKind, Scalar, Val
 from fuser_lab.ir import term as t
 from fuser_lab.ops.pointwise import part_of
-from fuser_lab.ops.pointwise_calls import unary_misuses
 from fuser_lab.ops.promotion import (
     CAST,
     ResultType,
@@ -21,7 +20,6 @@ from fuser_lab.ops.registry import (
     Array,
     Attrs,
     AxisFactory,
-    Misuse,
     OpDef,
     Operand,
     Recorder,
@@ -92,17 +90,12 @@ REAL = pointwise_of(
         Sample("fd.ops.add(a, fd.ops.real(2.5))"),
         Sample("fd.ops.add(a, fd.ops.real(2.5 + 1j))"),
     ),
-    misuses=unary_misuses("real", frozenset(Kind)),
 )
 IMAG = pointwise_of(
     "imag", _imag, part_of("imag"), np.imag, "Imaginary part of complex input.", ResultType.REAL,
     samples=(
         *(Sample("fd.ops.imag(a)", (Arg(shape, dtype),)) for dtype, shape in _COMPLEX_KINDS),
         Sample("fd.ops.add(a, fd.ops.imag(2.5 + 1j))"),
-    ),
-    misuses=(
-        *unary_misuses("imag", frozenset(Kind)),
-        *(Misuse(f"fd.ops.imag({letter})", "imag: complex input is required, given") for letter in "xnmh"),
     ),
 )
 COMPLEX = register(
@@ -121,16 +114,6 @@ COMPLEX = register(
             Sample("fd.ops.complex(a, b)", (Arg(()), Arg(()))),
             Sample("fd.ops.complex(a, b)", (Arg((0, 3)), Arg((0, 3)))),
             Sample(f"fd.ops.mul(a, fd.ops.complex({_NUMBERS}))", (Arg((3, 4)),)),
-        ),
-        misuses=(
-            Misuse("fd.ops.complex(1.0, 2.0)", "complex: real must be a tensor or a scalar", ArgumentTypeError),
-            Misuse("fd.ops.complex(x, 2.0)", "complex: imag must be a tensor or a scalar", ArgumentTypeError),
-            Misuse("fd.ops.complex(x)", "complex(real, imag): missing a required argument", ArgumentTypeError),
-            Misuse("fd.ops.complex(x, d)", "complex: real and imag must both be tensors or both scalars"),
-            Misuse("fd.ops.complex(x, h)", "complex: real and imag must both be Float or both Double, given"),
-            Misuse("fd.ops.complex(z, z)", "complex: real and imag must both be Float or both Double, given"),
-            Misuse("fd.ops.complex(n, n)", "complex: real and imag must both be Float or both Double, given"),
-            Misuse("fd.ops.complex(x, y)", "complex: operands have sizes 4 and 5 on axis 1"),
         ),
     ),
 )

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fuser_lab.dtypes import DataType
-from fuser_lab.errors import ArgumentTypeError, DefinitionError
+from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import Extent, IterDomain, IterType, OpKind, Resize, TensorDomain, TensorView, Val
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
@@ -18,7 +18,6 @@ from fuser_lab.ops.registry import (
     Attrs,
     AxisFactory,
     Element,
-    Misuse,
     OpDef,
     Operand,
     Recorder,
@@ -214,26 +213,6 @@ CAT = register(
                 (Arg((3, 4), DataType.Int), Arg((3, 2), DataType.Int)),
             ),
             Sample("fd.ops.cat([fd.ops.broadcast(a, [True, False]), b])", (Arg((4,)), Arg((2, 4)))),
-        ),
-        misuses=(
-            Misuse("fd.ops.cat([])", "cat: tensors is empty"),
-            Misuse("fd.ops.cat([x, v])", "cat: tensors have 2 and 1 axes"),
-            Misuse(
-                "fd.ops.cat([x, n])",
-                "can't concatenate tensors with different data types, DataType.Float and DataType.Int",
-            ),
-            Misuse("fd.ops.cat([x, y])", "cat: sizes 4 and 5 differ on axis 1; only axis 0 may differ"),
-            Misuse("fd.ops.cat([x, x], 2)", "cat: Invalid dimension to cat, dim=2 is outside [-2, 2)"),
-            Misuse("fd.ops.cat([x, x], -3)", "cat: Invalid dimension to cat"),
-            Misuse("fd.ops.cat([s, s])", "cat: Invalid dimension to cat"),
-            Misuse("fd.ops.cat([x, x], 'a')", "cat: dim must be an int", ArgumentTypeError),
-            Misuse("fd.ops.cat(x)", "cat: tensors must be a list of tensors", ArgumentTypeError),
-            Misuse(
-                "fd.ops.cat([x, 1.0])",
-                "cat: tensors[1] must be a tensor, given the scalar double(1)",
-                ArgumentTypeError,
-            ),
-            Misuse("fd.ops.cat([x, x], 0, 'a')", "cat: manual_padding must be True or False", ArgumentTypeError),
         ),
         doc="tensors one after another along dim; each is padded to the full size first.",
     ),

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fuser_lab.dtypes import DataType
-from fuser_lab.errors import ArgumentTypeError, DefinitionError, InputError
+from fuser_lab.errors import DefinitionError, InputError
 from fuser_lab.ir import AttrValue, Expr, OpKind, TensorDomain, Val
 from fuser_lab.ops.positions import (
     apply_move,
@@ -21,7 +21,6 @@ from fuser_lab.ops.registry import (
     Array,
     Attrs,
     AxisFactory,
-    Misuse,
     OpDef,
     Operand,
     Positions,
@@ -131,17 +130,6 @@ EMBEDDING = register(
                 (_TOKENS, Arg((6, 4))),
             ),
             Sample("fd.ops.relu(fd.ops.embedding_fwd(a, b))", (_TOKENS, Arg((6, 4)))),
-        ),
-        misuses=(
-            Misuse("fd.ops.embedding_fwd(n, v)", "embedding_fwd: weight has 1 axes; it must have 2"),
-            Misuse("fd.ops.embedding_fwd(x, y)", "embedding_fwd: input must be an integer tensor, given DataType.Flo"),
-            Misuse("fd.ops.embedding_fwd(n, x, 1)", "padding_idx must be a scalar", ArgumentTypeError),
-            Misuse("fd.ops.embedding_fwd(n, x, max_norm=1.0)", "max_norm must be a scalar", ArgumentTypeError),
-            Misuse("fd.ops.embedding_fwd(n, x, sparse=True)", "sparse must be a scalar", ArgumentTypeError),
-            Misuse("fd.ops.embedding_fwd(n, x, d)", "padding_idx must be an integer, given DataType.Double"),
-            Misuse("fd.ops.embedding_fwd(n, x, sparse=i)", "sparse must be a Bool, given DataType.Int"),
-            Misuse("fd.ops.embedding_fwd(n)", "missing a required argument: 'weight'", ArgumentTypeError),
-            Misuse("fd.ops.embedding_fwd(i, x)", "embedding_fwd: input must be a tensor", ArgumentTypeError),
         ),
         doc="Rows of weight at the indices input; rows whose norm_type norm (2) exceeds max_norm are scaled to it.",
     ),

@@ -7,7 +7,7 @@ import numpy as np
 
 from fuser_lab.arguments import is_whole
 from fuser_lab.dtypes import DataType
-from fuser_lab.errors import ArgumentTypeError, DefinitionError, InputError
+from fuser_lab.errors import DefinitionError, InputError
 from fuser_lab.ir import Expr, Extent, IterDomain, IterType, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
@@ -31,7 +31,6 @@ from fuser_lab.ops.registry import (
     Attrs,
     AxisFactory,
     Element,
-    Misuse,
     OpDef,
     Operand,
     Positions,
@@ -141,22 +140,6 @@ SELECT = register(
             Sample(f"fd.ops.select(a, {_TWO}, 1)", (Arg((0, 4)),)),
             Sample(f"fd.ops.select(a, {_TWO}, 0)", (Arg((3, 4), DataType.ComplexFloat),)),
         ),
-        misuses=(
-            Misuse("fd.ops.select(x, 1.0, 0)", "select: index must be a scalar of the definition", ArgumentTypeError),
-            Misuse("fd.ops.select(x, True, 0)", "select: index must be a scalar of the definition", ArgumentTypeError),
-            Misuse("fd.ops.select(x, 3, 0)", "select: index has the value 3, out of range"),
-            Misuse("fd.ops.select(x, -4, 0)", "select: index has the value -4, out of range"),
-            Misuse("fd.ops.select(x, n, 0)", "select: index must be a scalar of the definition", ArgumentTypeError),
-            Misuse("fd.ops.select(x, d, 0)", "select: index must be an integer, given DataType.Double"),
-            Misuse("fd.ops.select(x, i, 2)", "so dim argument must satisfy -2 <= dim < 2"),
-            Misuse("fd.ops.select(x, i, -3)", "so dim argument must satisfy -2 <= dim < 2"),
-            Misuse("fd.ops.select(s, i, 0)", "so dim argument must satisfy 0 <= dim < 0"),
-            Misuse("fd.ops.select(x, i)", "missing a required argument: 'dim'", ArgumentTypeError),
-            Misuse("fd.ops.select(x, i, 0.5)", "select: dim must be an int", ArgumentTypeError),
-            Misuse("fd.ops.select(d, i, 0)", "select: arg must be a tensor", ArgumentTypeError),
-            Misuse("fd.ops.select(x, fd.define_scalar(3), 0)", "select: index has the value 3, out of range"),
-            Misuse("fd.ops.select(x, fd.define_scalar(-4), 0)", "select: index has the value -4, out of range"),
-        ),
         doc="arg at position index of axis dim, which is removed; a known negative index counts from the end.",
     ),
 )
@@ -205,7 +188,6 @@ def _axes_index_select(expr: Expr, result: int) -> tuple[Positions, ...]:
 
 
 _ROWS = Arg((7,), DataType.Int, 0, 3)
-_BAD_RANGE = "so dim argument must satisfy -2 <= dim < 2"
 INDEX_SELECT = register(
     OpDef(
         name="index_select",
@@ -227,15 +209,6 @@ INDEX_SELECT = register(
             Sample("fd.ops.exp(fd.ops.index_select(a, b, 1))", (Arg((4, 3), DataType.Double), _ROWS)),
             Sample("fd.ops.index_select(a, fd.ops.add(b, 1), 0)", (Arg((4, 5), DataType.ComplexDouble), _ROWS)),
             Sample("fd.ops.sum(fd.ops.index_select(a, b, 0), [1])", (Arg((3, 40)), _ROWS)),
-        ),
-        misuses=(
-            Misuse("fd.ops.index_select(x, n, 0)", "index_tv must be a 1d or scalar tensor."),
-            Misuse("fd.ops.index_select(x, v, 0)", "index_select: index must be an integer tensor, given DataType.Fl"),
-            Misuse("fd.ops.index_select(x, i, 0)", "index_select: index must be a tensor", ArgumentTypeError),
-            Misuse("fd.ops.index_select(x, 1, 0)", "index_select: index must be a tensor", ArgumentTypeError),
-            Misuse("fd.ops.index_select(x, fd.ops.cast(v, DataType.Int), 2)", _BAD_RANGE),
-            Misuse("fd.ops.index_select(x, fd.ops.cast(v, DataType.Int), 'a')", "must be an int", ArgumentTypeError),
-            Misuse("fd.ops.index_select(x, fd.ops.cast(v, DataType.Int))", "argument: 'dim'", ArgumentTypeError),
         ),
         doc="arg at the positions index (one axis, or one number) of axis dim.",
     ),
@@ -330,20 +303,6 @@ def _axes_take_along_axis(expr: Expr, result: int) -> tuple[Positions, ...]:
     return tuple((i, i) for i in range(rank) if i != dim), tuple((i, i) for i in range(rank))
 
 
-def _misuses_of_pairs(op: str) -> tuple[Misuse, ...]:
-    return (
-        Misuse(f"fd.ops.{op}(x, n, 2)", "so dim argument must satisfy -2 <= dim < 2"),
-        Misuse(f"fd.ops.{op}(x, n, -3)", "so dim argument must satisfy -2 <= dim < 2"),
-        Misuse(f"fd.ops.{op}(s, fd.ops.cast(s, DataType.Int), 0)", "so dim argument must satisfy 0 <= dim < 0"),
-        Misuse(f"fd.ops.{op}(x, y, 0)", f"{op}: index must be an integer tensor, given DataType.Float"),
-        Misuse(f"fd.ops.{op}(x, m, 0)", f"{op}: index must be an integer tensor, given DataType.Bool"),
-        Misuse(f"fd.ops.{op}(v, n, 0)", f"{op}: arg has 1 axes and index has 2; they must have the same number"),
-        Misuse(f"fd.ops.{op}(x, i, 0)", f"{op}: index must be a tensor", ArgumentTypeError),
-        Misuse(f"fd.ops.{op}(x, n)", "missing a required argument: 'dim'", ArgumentTypeError),
-        Misuse(f"fd.ops.{op}(x, n, None)", f"{op}: dim must be an int", ArgumentTypeError),
-    )
-
-
 GATHER = register(
     OpDef(
         name="gather",
@@ -364,10 +323,6 @@ GATHER = register(
                 "fd.ops.neg(fd.ops.gather(fd.ops.neg(a), b, 2))",
                 (Arg((2, 3, 4), DataType.Double), Arg((2, 2, 1), DataType.Int, 0, 4)),
             ),
-        ),
-        misuses=(
-            *_misuses_of_pairs("gather"),
-            Misuse("fd.ops.gather(x, fd.ops.cast(y, DataType.Int), 0)", "gather: index has size 5 on axis 1, arg only"),
         ),
         doc="arg at the positions index of axis dim, as torch.gather: index may be smaller than arg on other axes.",
     ),
@@ -397,13 +352,6 @@ TAKE_ALONG_AXIS = register(
             Sample(
                 "fd.ops.mul(fd.ops.take_along_axis(a, b, 0), fd.ops.take_along_axis(c, b, 0))",
                 (Arg((3, 4)), Arg((5, 4), DataType.Int, 0, 3), Arg((6, 4))),
-            ),
-        ),
-        misuses=(
-            *_misuses_of_pairs("take_along_axis"),
-            Misuse(
-                "fd.ops.take_along_axis(x, fd.ops.cast(y, DataType.Int), 0)",
-                "take_along_axis: arg has size 4 and index 5 on axis 1; they must be equal or 1",
             ),
         ),
         doc="arg at the positions index of axis dim, as numpy.take_along_axis: other axes broadcast.",

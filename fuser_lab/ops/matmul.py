@@ -6,14 +6,13 @@ from typing import Any
 import numpy as np
 
 from fuser_lab.dtypes import DataType
-from fuser_lab.errors import ArgumentTypeError, DefinitionError, UnsupportedError
+from fuser_lab.errors import DefinitionError, UnsupportedError
 from fuser_lab.ir import Expr, IterDomain, IterType, OpKind, TensorDomain, TensorView, Val
 from fuser_lab.ops.registry import (
     Arg,
     Array,
     Attrs,
     AxisFactory,
-    Misuse,
     OpDef,
     Operand,
     Positions,
@@ -134,16 +133,6 @@ MATMUL = register(
             Sample("fd.ops.matmul(a, b)", (Arg((3, 4), DataType.ComplexFloat), Arg((4, 5), DataType.ComplexFloat))),
             Sample("fd.ops.matmul(fd.ops.expand(a, [2, 3, 4]), b)", (Arg((1, 3, 4)), Arg((4, 5)))),
         ),
-        misuses=(
-            Misuse("fd.ops.matmul(x, y)", "matmul: contracted sizes 4 and 3 differ"),
-            Misuse("fd.ops.matmul(x, x)", "matmul: contracted sizes 4 and 3 differ"),
-            Misuse("fd.ops.matmul(s, x)", "matmul: arg1 has 0 axes"),
-            Misuse("fd.ops.matmul(x, s)", "matmul: arg2 has 0 axes"),
-            Misuse("fd.ops.matmul(x, h)", "must have equal dtypes"),
-            Misuse("fd.ops.matmul(fd.ops.broadcast(v, [False, True]), x)", "matmul: contracted sizes 1 and 3 differ"),
-            Misuse("fd.ops.matmul(x, 2.0)", "arg2 must be a tensor", ArgumentTypeError),
-            Misuse("fd.ops.matmul(x)", "missing a required argument: 'arg2'", ArgumentTypeError),
-        ),
     ),
 )
 
@@ -233,17 +222,6 @@ LINEAR = register(
                 Sample("fd.ops.linear(a, b, c)", (Arg((3, 4), dtype), Arg((5, 4), dtype), Arg((5,), dtype)))
                 for dtype in (DataType.Double, DataType.Half, DataType.BFloat16)
             ),
-        ),
-        misuses=(
-            Misuse("fd.ops.linear(x, y)", "linear: contracted sizes 4 and 5 differ"),
-            Misuse("fd.ops.linear(s, x)", "linear: arg1 has 0 axes"),
-            Misuse("fd.ops.linear(x, v)", "linear: arg2 has 1 axes"),
-            Misuse("fd.ops.linear(x, x, s)", "linear: bias has 0 axes"),
-            Misuse("fd.ops.linear(x, h)", "must have equal dtypes"),
-            Misuse("fd.ops.linear(x, x, v)", "linear: bias has size 4 where the product has 3"),
-            Misuse("fd.ops.linear(h, h, v)", "must have equal dtypes"),
-            Misuse("fd.ops.linear(x, x, 1.0)", "bias must be a tensor", ArgumentTypeError),
-            Misuse("fd.ops.linear(x)", "missing a required argument: 'arg2'", ArgumentTypeError),
         ),
     ),
 )
@@ -338,13 +316,6 @@ GROUPED_MM = register(
                 "fd.ops.grouped_mm(a, b, fd.ops.cumsum(c, 0))",
                 (Arg((9, 4), DataType.BFloat16), Arg((2, 4, 5), DataType.BFloat16), _ENDS),
             ),
-        ),
-        misuses=(
-            Misuse("fd.ops.grouped_mm(x, x, n)", "grouped_mm: offsets must be integers with 1 axis"),
-            Misuse("fd.ops.grouped_mm(v, x, n)", "grouped_mm: mat1 and mat2 have 1 and 2 axes"),
-            Misuse("fd.ops.grouped_mm(x, h, n)", "must have equal dtypes"),
-            Misuse("fd.ops.grouped_mm(x, x)", "missing a required argument: 'offsets'", ArgumentTypeError),
-            Misuse("fd.ops.grouped_mm(x, x, n, v, v)", "only the form (mat1, mat2, offsets)", UnsupportedError),
         ),
     ),
 )

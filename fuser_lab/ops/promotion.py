@@ -16,11 +16,8 @@ from fuser_lab.ir.term import Term
 from fuser_lab.ops.arguments import check_range, element_type
 from fuser_lab.ops.broadcast import broadcast
 from fuser_lab.ops.pointwise_calls import (
-    CAST_MISUSES,
     CAST_SAMPLES,
-    binary_misuses,
     binary_samples,
-    unary_misuses,
     unary_samples,
 )
 from fuser_lab.ops.registry import (
@@ -29,7 +26,6 @@ from fuser_lab.ops.registry import (
     Attrs,
     AxisFactory,
     InferRule,
-    Misuse,
     OpDef,
     Operand,
     Recorder,
@@ -285,7 +281,6 @@ def pointwise(
     entry = pointwise_of(
         name, frontend, scalar, reference, doc, result,
         samples=unary_samples(name, kinds, domain) if arity == 1 else binary_samples(name, kinds, domain),
-        misuses=unary_misuses(name, kinds) if arity == 1 else binary_misuses(name, kinds),
     )
     return entry
 
@@ -299,12 +294,11 @@ def pointwise_of(
     result: ResultType = ResultType.SAME,
     *,
     samples: tuple[Sample, ...],
-    misuses: tuple[Misuse, ...],
 ) -> OpDef:
     """Register a pointwise op whose operands ``frontend`` converts, and return its record."""
     return register(OpDef(
         name=name, kind=OpKind.POINTWISE, frontend=frontend, infer=infer_pointwise(name, result), reference=reference,
-        scalar=scalar, doc=doc, samples=samples, misuses=misuses, positional_only=True,
+        scalar=scalar, doc=doc, samples=samples, positional_only=True,
     ))
 
 
@@ -349,6 +343,5 @@ CAST = register(
         scalar=lambda x, *, dtype: t.cast(x, dtype),
         doc="x converted to dtype; narrowing floats round to nearest even, complex numbers lose their imaginary part.",
         samples=CAST_SAMPLES,
-        misuses=CAST_MISUSES,
     ),
 )

@@ -20,7 +20,6 @@ from fuser_lab.ops.registry import (
     Array,
     Composite,
     Element,
-    Misuse,
     OpDef,
     Operand,
     Recorder,
@@ -204,28 +203,6 @@ def _samples(name: str) -> tuple[Sample, ...]:
     )
 
 
-def _misuses(name: str) -> tuple[Misuse, ...]:
-    call, (first, second) = f"fd.ops.{name}", _ENDS[name]
-    return (
-        Misuse(f"{call}(0, 1, [4], rng_seed=i)", f"{name}: rng_seed and rng_offset must be given together"),
-        Misuse(f"{call}(0, 1, [4], rng_offset=i)", f"{name}: rng_seed and rng_offset must be given together"),
-        Misuse(f"{call}(0, 1, [4], rng_seed=1, rng_offset=i)", "rng_seed must be a scalar of", ArgumentTypeError),
-        Misuse(f"{call}(0, 1, [4], rng_seed=i, rng_offset=1)", "rng_offset must be a scalar of", ArgumentTypeError),
-        Misuse(f"{call}(0, 1, [4], rng_seed=x, rng_offset=i)", "rng_seed must be a scalar", ArgumentTypeError),
-        Misuse(f"{call}(0, 1, [4], rng_seed=i, rng_offset=d)", f"{name}: rng_offset must be an integer scalar"),
-        Misuse(f"{call}(0, 1, [4], dtype=DataType.Int)", "only create floating point types"),
-        Misuse(f"{call}(0, 1, [4], dtype=DataType.ComplexFloat)", "only create floating point types"),
-        Misuse(f"{call}(0, 1, [4], dtype='a')", f"{name}: dtype must be a DataType", ArgumentTypeError),
-        Misuse(f"{call}(x, 1, [4])", f"{name}: {first} must be a scalar or number", ArgumentTypeError),
-        Misuse(f"{call}(0, None, [4])", f"{name}: {second} is None", ArgumentTypeError),
-        Misuse(f"{call}(0, 1j, [4])", f"{name}: {second} is 1j; it must be a real number"),
-        Misuse(f"{call}(0, 1, 4)", f"{name}: shape must be a list", ArgumentTypeError),
-        Misuse(f"{call}(0, 1, [-1])", f"{name}: shape has the entry -1"),
-        Misuse(f"{call}(0, 1, [2.0])", f"{name}: shape[0]", ArgumentTypeError),
-        Misuse(f"{call}(0, 1)", "missing a required argument: 'shape'", ArgumentTypeError),
-    )
-
-
 UNIFORM = register(
     OpDef(
         name="uniform",
@@ -236,7 +213,6 @@ UNIFORM = register(
         element=_element_uniform,
         doc="Uniform random numbers in [minval, maxval), from Philox 4x32-10 counted by element.",
         samples=_samples("uniform"),
-        misuses=_misuses("uniform"),
     ),
 )
 NORMAL = register(
@@ -249,7 +225,6 @@ NORMAL = register(
         element=_element_normal,
         doc="Normal random numbers with this mean and standard deviation, from Philox 4x32-10 counted by element.",
         samples=_samples("normal"),
-        misuses=_misuses("normal"),
     ),
 )
 
@@ -288,13 +263,6 @@ for _name, _frontend, _doc in (
                 Sample(f"fd.ops.mul(a, {_call}(a))", (Arg((6,), DataType.BFloat16),)),
                 Sample(f"{_call}(a)", (Arg(()),)),
                 Sample(f"[{_call}(a), {_call}(a)]"),
-            ),
-            misuses=(
-                Misuse(f"{_call}(n)", f"{_name}: x must be of a floating point type"),
-                Misuse(f"{_call}(m)", f"{_name}: x must be of a floating point type"),
-                Misuse(f"{_call}(z)", f"{_name}: x must be of a floating point type"),
-                Misuse(f"{_call}(1.0)", f"{_name}: x must be a tensor", ArgumentTypeError),
-                Misuse(f"{_call}(x=x)", _name, ArgumentTypeError),
             ),
             positional_only=True,
         ),

@@ -20,7 +20,6 @@ from fuser_lab.ops.registry import (
     Attrs,
     AxisFactory,
     Combine,
-    Misuse,
     OpDef,
     Operand,
     Recorder,
@@ -118,7 +117,6 @@ def _infer(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Re
 
 def _reduction(
     name: str, combine: Combine, reference: Callable[..., Any], *, converts: bool, repeated: str = "", doc: str,
-    misuses: tuple[Misuse, ...] = (),
 ) -> OpDef:
     """Register a reduction: ``converts`` if a dtype may be requested; ``repeated`` is the op for an expanded axis.
 
@@ -163,7 +161,6 @@ def _reduction(
         combine=combine,
         doc=doc,
         samples=_samples(name, converts=converts),
-        misuses=(*_misuses(name), *misuses),
     )
     return register(entry)
 
@@ -235,36 +232,6 @@ def _samples(name: str, *, converts: bool) -> tuple[Sample, ...]:
     return tuple(samples)
 
 
-def _misuses(name: str) -> tuple[Misuse, ...]:
-    call = f"fd.ops.{name}"
-    return (
-        Misuse(f"{call}(x, [])", f"{name}: dims is empty"),
-        Misuse(f"{call}(x, [0, -2])", "names an axis twice"),
-        Misuse(f"{call}(x, 2)", "is outside [-2, 2)"),
-        Misuse(f"{call}(x, [0, -3])", "is outside [-2, 2)"),
-        Misuse(f"{call}(s, 1)", "is outside [-1, 1)"),
-        Misuse(f"{call}(x, [0], dim=0)", "give dims or dim, not both"),
-        Misuse(f"{call}(x, 'a')", f"{name}: dims must be a list of ints", ArgumentTypeError),
-        Misuse(f"{call}(x, dim=[0])", f"{name}: dim must be an int", ArgumentTypeError),
-        Misuse(f"{call}(x, [0], 'a')", "keepdim must be True or False", ArgumentTypeError),
-        Misuse(f"{call}(x, keepdim=True)", "keepdim requires dim or dims", ArgumentTypeError),
-        Misuse(f"{call}(x, [0], dtype='a')", "dtype must be a DataType", ArgumentTypeError),
-        Misuse(f"{call}(d)", "must be a tensor", ArgumentTypeError),
-        Misuse(f"{call}()", "missing a required argument", ArgumentTypeError),
-    )
-
-
-_NO_DTYPE = "dtype must be omitted"
-
-
-def _extreme_misuses(name: str) -> tuple[Misuse, ...]:
-    return (
-        Misuse(f"fd.ops.{name}(x, [0], False, DataType.Double)", f"{name}: {_NO_DTYPE}"),
-        Misuse(f"fd.ops.{name}(x, DataType.Float)", f"{name}: {_NO_DTYPE}"),
-        Misuse(f"fd.ops.{name}(z, [0])", f"{name}: complex numbers have no order"),
-    )
-
-
 def _lowest(dtype: DataType) -> bool | int | float:
     if dtype is DataType.Bool:
         return False
@@ -306,7 +273,6 @@ MAX = _reduction(
     _extreme(largest, _lowest),
     converts=False,
     doc="Largest element over dims, NaN propagates; 0.0 is larger than -0.0.",
-    misuses=_extreme_misuses("max"),
 )
 MIN = _reduction(
     "min",
@@ -314,5 +280,4 @@ MIN = _reduction(
     _extreme(smallest, _highest),
     converts=False,
     doc="Smallest element over dims, NaN propagates; -0.0 is smaller than 0.0.",
-    misuses=_extreme_misuses("min"),
 )

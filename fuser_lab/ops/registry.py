@@ -107,20 +107,6 @@ class Sample:
     args: tuple[Arg, ...] = (Arg((3, 4)),)
 
 
-@dataclass(frozen=True, slots=True)
-class Misuse:
-    """An illegal call and part of its error message.
-
-    ``call`` is Python over ``fd``, ``DataType`` and these inputs: ``x`` Float [3, 4], ``y`` Float [3, 5], ``v`` Float
-    [4], ``s`` Float [], ``n`` Int [3, 4], ``m`` Bool [3, 4], ``h`` Half [3, 4], ``z`` ComplexFloat [3, 4], ``d`` a
-    Double scalar and ``i`` an Int scalar.
-    """
-
-    call: str
-    says: str
-    error: type[Exception] = DefinitionError
-
-
 @cache
 def user_signature(frontend: Callable[..., Any]) -> inspect.Signature:
     """Return a frontend's signature without the recorder and without annotations of internal types."""
@@ -168,8 +154,8 @@ class OpDef:
     one axis; without it operands and result correspond position by position. An op that ``reads_bits`` gets narrow
     operands in the dtype that they are stored in. ``builds(recorded, bound)`` gives, for a
     call as it was recorded and with known sizes, the steps from its first operand that nvFuser's builder makes instead:
-    none if it returns the operand; None if it makes the op itself. ``samples`` are legal calls and
-    ``misuses`` illegal ones: tests and tables are generated from them.
+    none if it returns the operand; None if it makes the op itself. ``samples`` are legal calls,
+    from which tests and tables are generated.
     """
 
     name: str
@@ -187,7 +173,6 @@ class OpDef:
     axes: AxisRule | None = None
     builds: Builds | None = None
     samples: tuple[Sample, ...] = ()
-    misuses: tuple[Misuse, ...] = ()
     positional_only: bool = False
     reads_bits: bool = False
 
@@ -217,7 +202,6 @@ class Composite:
     frontend: Callable[..., Any]
     doc: str
     samples: tuple[Sample, ...] = ()
-    misuses: tuple[Misuse, ...] = ()
     positional_only: bool = False
     is_foreign: bool = False
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fuser_lab.dtypes import DataType, from_numpy
-from fuser_lab.errors import ArgumentTypeError, DefinitionError
+from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import Expr, OpKind, TensorDomain, TensorView, Val
 from fuser_lab.ops.arguments import whole
 from fuser_lab.ops.positions import apply_move, fill_like
@@ -18,7 +18,6 @@ from fuser_lab.ops.registry import (
     Array,
     Attrs,
     AxisFactory,
-    Misuse,
     OpDef,
     Operand,
     Positions,
@@ -193,16 +192,6 @@ def _scan(
         both = apply_move(torch, x, lambda *parts: torch.cat(parts[::-1], dim), fill_like(torch, init, x).expand(shape))
         return library(torch, both, dim).narrow(dim, 1, x.shape[dim])
 
-    misuses: tuple[Misuse, ...] = (
-        Misuse(f"fd.ops.{name}(x)", "missing a required argument: 'dim'", ArgumentTypeError),
-        Misuse(f"fd.ops.{name}(x, 2)", f"{name}: Tried to access out of boundary index 2"),
-        Misuse(f"fd.ops.{name}(x, -3)", f"{name}: Tried to access out of boundary index -3"),
-        Misuse(f"fd.ops.{name}(s, 0)", f"{name}: Tried to access out of boundary index 0"),
-        Misuse(f"fd.ops.{name}(x, 0.0)", f"{name}: dim must be an int", ArgumentTypeError),
-        Misuse(f"fd.ops.{name}(d, 0)", f"{name}: arg must be a tensor", ArgumentTypeError),
-        Misuse(f"fd.ops.{name}(x, 0, 1.0)", f"{name}: init must be a scalar of the definition", ArgumentTypeError),
-        Misuse(f"fd.ops.{name}(x, 0, s)", f"{name}: init must be a scalar of the definition", ArgumentTypeError),
-    )
     half, whole_numbers = Arg((2, 3, 5), DataType.Half, -1, 1), Arg((6,), DataType.Int32)
     samples: tuple[Sample, ...] = (
         Sample(f"fd.ops.{name}(a, 0)"),
@@ -217,9 +206,7 @@ def _scan(
         Sample(f"fd.ops.neg(fd.ops.{name}(fd.ops.neg(a), 1))"),
         Sample(f"fd.ops.{name}(fd.ops.expand(a, [3, 4]), 1)", (Arg((3, 1)),)),
     )
-    if needs_order:
-        misuses = (*misuses, Misuse(f"fd.ops.{name}(z, 0)", f"{name}: arg has dtype DataType.ComplexFloat"))
-    else:
+    if not needs_order:
         samples = (*samples, Sample(f"fd.ops.{name}(a, 1)", (Arg((2, 5), DataType.ComplexFloat),)))
     entry = OpDef(
         name=name,
@@ -232,7 +219,6 @@ def _scan(
         into=into,
         axes=axes_of_first,
         samples=samples,
-        misuses=misuses,
         doc=doc,
     )
     return register(entry)

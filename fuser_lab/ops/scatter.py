@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from fuser_lab.dtypes import DataType
-from fuser_lab.errors import ArgumentTypeError, DefinitionError
+from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import Expr, OpKind, TensorDomain, TensorView, Val
 from fuser_lab.ops.positions import (
     apply_move,
@@ -26,7 +26,6 @@ from fuser_lab.ops.registry import (
     Attrs,
     AxisFactory,
     InferRule,
-    Misuse,
     OpDef,
     Operand,
     Positions,
@@ -152,18 +151,6 @@ SCATTER = register(
                 (Arg((4, 2), DataType.Bool, 0, 2), Arg((3, 2), DataType.Int, 0, 4)),
             ),
         ),
-        misuses=(
-            Misuse("fd.ops.scatter(x, n, x, 2)", "so dim argument must satisfy -2 <= dim < 2"),
-            Misuse("fd.ops.scatter(x, y, x, 0)", "scatter: index must be an integer tensor, given DataType.Float"),
-            Misuse("fd.ops.scatter(v, n, v, 0)", "scatter: arg has 1 axes and index has 2"),
-            Misuse("fd.ops.scatter(x, n, v, 0)", "scatter: arg has 2 axes and src has 1"),
-            Misuse("fd.ops.scatter(x, n, h, 0)", "scatter: arg has dtype DataType.Float and src DataType.Half"),
-            Misuse("fd.ops.scatter(x, n, 1.0, 0)", "scatter: src must be a scalar of the def", ArgumentTypeError),
-            Misuse("fd.ops.scatter(x, n, None, 0)", "scatter: src is None", ArgumentTypeError),
-            Misuse("fd.ops.scatter(x, n, x)", "missing a required argument: 'dim'", ArgumentTypeError),
-            Misuse("fd.ops.scatter(x, i, x, 0)", "scatter: index must be a tensor", ArgumentTypeError),
-            Misuse("fd.ops.scatter(x, fd.ops.cast(y, DataType.Int), y, 0)", "scatter: index has size 5 on axis 1, arg"),
-        ),
         doc="A copy of arg with src written at the positions index of axis dim; for equal positions, any may win.",
     ),
 )
@@ -198,18 +185,6 @@ SCATTER_ADD = register(
             Sample(
                 "fd.ops.scatter_add(a, b, c, 0)",
                 (Arg((4,), DataType.Byte, 0, 200), Arg((9,), DataType.Int, 0, 4), Arg((9,), DataType.Byte, 0, 200)),
-            ),
-        ),
-        misuses=(
-            Misuse("fd.ops.scatter_add(x, n, x, 2)", "so dim argument must satisfy -2 <= dim < 2"),
-            Misuse("fd.ops.scatter_add(x, y, x, 0)", "scatter_add: index must be an integer tensor"),
-            Misuse("fd.ops.scatter_add(v, n, v, 0)", "scatter_add: arg has 1 axes and index has 2"),
-            Misuse("fd.ops.scatter_add(x, n, h, 0)", "scatter_add: arg has dtype DataType.Float and src DataType.Half"),
-            Misuse("fd.ops.scatter_add(x, n, 1.0, 0)", "scatter_add: src must be a scalar of the", ArgumentTypeError),
-            Misuse("fd.ops.scatter_add(x, n, x)", "missing a required argument: 'dim'", ArgumentTypeError),
-            Misuse(
-                "fd.ops.scatter_add(x, fd.ops.cast(y, DataType.Int), y, 0)",
-                "scatter_add: index has size 5 on axis 1, arg only 4",
             ),
         ),
         doc="A copy of arg to which src is added at the positions index of axis dim; equal positions accumulate.",

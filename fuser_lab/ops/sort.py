@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from fuser_lab.dtypes import DataType
-from fuser_lab.errors import ArgumentTypeError, DefinitionError, InputError
+from fuser_lab.errors import DefinitionError, InputError
 from fuser_lab.ir import IterType, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ops.arguments import flag
 from fuser_lab.ops.registry import (
@@ -13,7 +13,6 @@ from fuser_lab.ops.registry import (
     Array,
     Attrs,
     AxisFactory,
-    Misuse,
     OpDef,
     Operand,
     Recorder,
@@ -97,15 +96,6 @@ ARGSORT = register(
             Sample("fd.ops.argsort(a, -1, True)", (Arg(()),)),
             Sample("fd.ops.add(fd.ops.argsort(fd.ops.neg(a), 1), 1)"),
         ),
-        misuses=(
-            Misuse("fd.ops.argsort(x)", "missing a required argument: 'dim'", ArgumentTypeError),
-            Misuse("fd.ops.argsort(x, 2)", "argsort: Tried to access out of boundary index 2"),
-            Misuse("fd.ops.argsort(s, 1)", "argsort: Tried to access out of boundary index 1"),
-            Misuse("fd.ops.argsort(x, 0, 'a')", "argsort: descending must be True or False", ArgumentTypeError),
-            Misuse("fd.ops.argsort(x, 0, stable=2)", "argsort: stable must be True or False", ArgumentTypeError),
-            Misuse("fd.ops.argsort(z, 0)", "argsort: arg has dtype DataType.ComplexFloat"),
-            Misuse("fd.ops.argsort(d, 0)", "argsort: arg must be a tensor", ArgumentTypeError),
-        ),
         doc="Indices along dim that sort arg; if stable, equal elements keep their order. NaN is the largest.",
     ),
 )
@@ -188,20 +178,6 @@ TOPK = register(
             Sample(f"fd.ops.topk(a, {_THREE}, 1)", (Arg((0, 4)),)),
             Sample("fd.ops.topk(a, fd.define_scalar(1, DataType.Int))", (Arg(()),)),
             Sample(f"fd.ops.add(fd.ops.topk(fd.ops.neg(a), {_THREE})[0], 1.0)", (Arg((3, 9)),)),
-        ),
-        misuses=(
-            Misuse("fd.ops.topk(x, 3)", "topk: k must be a scalar of the definition", ArgumentTypeError),
-            Misuse("fd.ops.topk(x, s)", "topk: k must be a scalar of the definition", ArgumentTypeError),
-            Misuse("fd.ops.topk(x, d)", "topk: k must be an integer, given DataType.Double"),
-            Misuse(f"fd.ops.topk(x, {_THREE}, 2)", "topk: Tried to access out of boundary index 2"),
-            Misuse(f"fd.ops.topk(s, {_THREE})", "topk: k is 3; it must be 1 for a tensor without axes"),
-            Misuse(f"fd.ops.topk(s, {_THREE}, 1)", "topk: Tried to access out of boundary index 1"),
-            Misuse(f"fd.ops.topk(x, {_THREE}, largest='a')", "topk: largest must be True or False", ArgumentTypeError),
-            Misuse(f"fd.ops.topk(x, {_THREE}, sorted=None)", "topk: sorted must be True or False", ArgumentTypeError),
-            Misuse("fd.ops.topk(x, fd.define_scalar(5))", "topk: k is 5, out of range for axis 1 of size 4"),
-            Misuse("fd.ops.topk(x, fd.define_scalar(-1))", "topk: k is -1, out of range for axis 1"),
-            Misuse(f"fd.ops.topk(z, {_THREE})", "topk: arg has dtype DataType.ComplexFloat"),
-            Misuse("fd.ops.topk(x)", "missing a required argument: 'k'", ArgumentTypeError),
         ),
         doc="The k largest (or smallest) elements along dim and their indices; NaN is the largest.",
     ),

@@ -28,7 +28,6 @@ from fuser_lab.ops.registry import (
     Attrs,
     AxisFactory,
     Composite,
-    Misuse,
     OpDef,
     Operand,
     Recorder,
@@ -133,17 +132,6 @@ WELFORD = register(
             Sample("fd.ops.welford(fd.ops.expand(a, [6, 4]), [0])", (Arg((1, 4)),)),
             Sample("fd.ops.welford(a, [0])", (Arg((0, 4)),)),
             Sample("fd.ops.welford(a, [1])", (Arg((0, 4)),)),
-        ),
-        misuses=(
-            Misuse("fd.ops.welford(x)", "missing a required argument: 'dims'", ArgumentTypeError),
-            Misuse("fd.ops.welford(x, 1)", "welford: dims must be a list of ints", ArgumentTypeError),
-            Misuse("fd.ops.welford(x, None)", "welford: dims must be a list of ints", ArgumentTypeError),
-            Misuse("fd.ops.welford(x, [])", "welford: dims is empty"),
-            Misuse("fd.ops.welford(x, [2])", "is outside [-2, 2)"),
-            Misuse("fd.ops.welford(x, [1, -1])", "names an axis twice"),
-            Misuse("fd.ops.welford(n, [1])", "must be of a real floating point type"),
-            Misuse("fd.ops.welford(z, [1])", "must be of a real floating point type"),
-            Misuse("fd.ops.welford(2.0, [0])", "must be a tensor", ArgumentTypeError),
         ),
     ),
 )
@@ -254,23 +242,6 @@ def _samples(name: str) -> tuple[Sample, ...]:
     )
 
 
-def _misuses(name: str) -> tuple[Misuse, ...]:
-    call = f"fd.ops.{name}"
-    return (
-        Misuse(f"{call}(x)", "missing a required argument: 'dims'", ArgumentTypeError),
-        Misuse(f"{call}(x, 1)", f"{name}: dims must be a list of ints", ArgumentTypeError),
-        Misuse(f"{call}(x, [])", f"{name}: dims is empty"),
-        Misuse(f"{call}(x, [2])", "is outside [-2, 2)"),
-        Misuse(f"{call}(x, [0, 0])", "names an axis twice"),
-        Misuse(f"{call}(x, [0], -1)", f"{name}: correction is -1"),
-        Misuse(f"{call}(x, [0], float('inf'))", f"{name}: correction is inf; it must be a finite number"),
-        Misuse(f"{call}(x, [0], True)", f"{name}: correction must be a number", ArgumentTypeError),
-        Misuse(f"{call}(x, [0], 'a')", f"{name}: correction must be a number", ArgumentTypeError),
-        Misuse(f"{call}(x, [0], 1, 'a')", f"{name}: keepdim must be True or False", ArgumentTypeError),
-        Misuse(f"{call}(1.0, [0])", "must be a tensor", ArgumentTypeError),
-    )
-
-
 register_composite(
     Composite(
         name="var",
@@ -282,7 +253,6 @@ register_composite(
             Sample("fd.ops.var(a, [1])", (Arg((3, 5), DataType.Int),)),
             Sample("fd.ops.var(a, [0], 0, True)", (Arg((3, 5), DataType.ComplexFloat),)),
         ),
-        misuses=_misuses("var"),
     ),
 )
 register_composite(
@@ -294,11 +264,6 @@ register_composite(
             *_samples("var_mean"),
             Sample("fd.ops.var_mean(a, [1])", (Arg((3, 5), DataType.ComplexFloat),)),
             Sample("fd.ops.var_mean(a, [0], 1, True)", (Arg((3, 5), DataType.ComplexDouble),)),
-        ),
-        misuses=(
-            *_misuses("var_mean"),
-            Misuse("fd.ops.var_mean(h, [0])", "please upcast to float"),
-            Misuse("fd.ops.var_mean(n, [0])", "must be of a floating point or complex type"),
         ),
     ),
 )

@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from fuser_lab.dtypes import DataType
-from fuser_lab.errors import ArgumentTypeError, DefinitionError
+from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import (
     DomainTransform,
     Expr,
@@ -32,7 +32,6 @@ from fuser_lab.ops.registry import (
     Attrs,
     AxisFactory,
     Element,
-    Misuse,
     OpDef,
     Operand,
     Recorder,
@@ -73,11 +72,6 @@ def _identity(name: str, doc: str) -> OpDef:
             Sample(f"fd.ops.{name}(a)", (Arg((0, 3), DataType.Bool),)),
             Sample(f"fd.ops.{name}(a)", (Arg((2, 1, 3), DataType.ComplexFloat),)),
             Sample(f"fd.ops.neg(fd.ops.{name}(a))", (Arg((4,), DataType.Int),)),
-        ),
-        misuses=(
-            Misuse(f"fd.ops.{name}(d)", f"{name}: x must be a tensor, given the scalar", ArgumentTypeError),
-            Misuse(f"fd.ops.{name}(x=x)", f"{name}(x, /)", ArgumentTypeError),
-            Misuse(f"fd.ops.{name}(None)", f"{name}: x is None", ArgumentTypeError),
         ),
         doc=doc,
         positional_only=True,
@@ -128,16 +122,6 @@ PERMUTE = register(
             Sample("fd.ops.permute(a, (2, 0, 1))", (Arg((3, 1, 4), DataType.ComplexFloat),)),
             Sample("fd.ops.permute(a, [1, 0])", (Arg((0, 4), DataType.Bool),)),
         ),
-        misuses=(
-            Misuse("fd.ops.permute(x, [0])", "permute: dims=[0] has 1 entries for a tensor with 2 axes"),
-            Misuse("fd.ops.permute(x, [0, 0])", "permute: dims=[0, 0] names an axis twice"),
-            Misuse("fd.ops.permute(x, [0, 2])", "permute: dims=2 is outside [-2, 2)"),
-            Misuse("fd.ops.permute(x, [0, -3])", "permute: dims=-3 is outside [-2, 2)"),
-            Misuse("fd.ops.permute(x, 1)", "permute: dims must be a list of ints", ArgumentTypeError),
-            Misuse("fd.ops.permute(x, [0.5, 1])", "permute: dims[0] must be an int, given 0.5", ArgumentTypeError),
-            Misuse("fd.ops.permute(d, [])", "permute: arg must be a tensor, given the scalar", ArgumentTypeError),
-            Misuse("fd.ops.permute(x)", "missing a required argument: 'dims'", ArgumentTypeError),
-        ),
         doc="arg with its axes in the order dims (axis i of the result is axis dims[i] of arg).",
     ),
 )
@@ -176,14 +160,6 @@ STRIDE_ORDER = register(
             Sample("fd.ops.stride_order(a, [0, 1])", (Arg((0, 4), DataType.Int),)),
             Sample("fd.ops.stride_order(a, [0, 2, 1])", (Arg((3, 1, 4), DataType.Double),)),
             Sample("fd.ops.stride_order(a, [])", (Arg((), DataType.Bool),)),
-        ),
-        misuses=(
-            Misuse("fd.ops.stride_order(x, [0, 0])", "stride_order: [0, 0] is not a permutation of 0..1"),
-            Misuse("fd.ops.stride_order(x, [1])", "stride_order: [1] is not a permutation of 0..1"),
-            Misuse(
-                "fd.ops.stride_order(x, 1)", "stride_order: stride_order must be a list of ints", ArgumentTypeError,
-            ),
-            Misuse("fd.ops.stride_order(d, [])", "stride_order: arg must be a tensor", ArgumentTypeError),
         ),
         doc="A copy of arg whose memory layout is given: stride_order[i] is the rank of axis i, 0 = fastest.",
     ),
@@ -424,34 +400,6 @@ RESHAPE = register(
             ),
             Sample("fd.ops.reshape(a, fd.ops.shape(b))", (Arg((3, 4)), Arg((2, 6)))),
             Sample("fd.ops.add(fd.ops.reshape(a, fd.ops.shape(b)), c)", (Arg((3, 4)), Arg((12, 1)), Arg((12, 5)))),
-        ),
-        misuses=(
-            Misuse(
-                "fd.ops.reshape(x, [-1, -1])",
-                "reshape: a maximum of one value of -1 can be given, new_shape is [-1, -1]",
-            ),
-            Misuse(
-                "fd.ops.reshape(x, [5, -1])",
-                "reshape: total element counts must match, given [3, 4] and new_shape [5, -1]",
-            ),
-            Misuse("fd.ops.reshape(x, [2, 5])", "reshape: total element counts must match"),
-            Misuse("fd.ops.reshape(x, [-3, -4])", "reshape: new_shape is [-3, -4]; its entries are sizes, 0 or more"),
-            Misuse("fd.ops.reshape(x, [0, -1])", "reshape: total element counts must match"),
-            Misuse(
-                "fd.ops.reshape(x, 12)",
-                "reshape: new_shape must be a list of ints and integer scalars",
-                ArgumentTypeError,
-            ),
-            Misuse(
-                "fd.ops.reshape(x, [d])", "reshape: new_shape[0] is d0; it must be an integer", ArgumentTypeError,
-            ),
-            Misuse("fd.ops.reshape(x, [x])", "reshape: new_shape[0] is T0", ArgumentTypeError),
-            Misuse(
-                "fd.ops.reshape(x, [12.0])",
-                "reshape: new_shape[0] is double(12); it must be an integer",
-                ArgumentTypeError,
-            ),
-            Misuse("fd.ops.reshape(d, [1])", "reshape: arg must be a tensor", ArgumentTypeError),
         ),
         doc="arg's elements in row-major order under a new shape; one entry may be -1.",
     ),

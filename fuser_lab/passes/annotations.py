@@ -180,6 +180,3 @@ def _new_name(fusion: Fusion, tensor: str) -> str:
 
 def _list_text(listed: Iterable[Annotation]) -> str:
     return "; ".join(map(str, listed))
-
-
-__all__ = ["Annotation", "annotations_of", "bare", "with_segment_set", "without_segment_set"]

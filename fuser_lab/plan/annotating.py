@@ -320,6 +320,3 @@ def _pairs(plan: Annotated) -> Iterator[tuple[str, str]]:
 
 def _together(plan: Annotated, a: str, b: str) -> bool:
     return bool(set(plan.segmented.homes[a]) & set(plan.segmented.homes[b]))
-
-
-__all__ = ["WAYS", "AnnotationResult", "Way", "partition_of", "places", "to_annotations"]

@@ -391,9 +391,3 @@ def clock_of(plan: SegmentsPlan) -> ScheduledClock:
     return ScheduledClock(
         plan.oracle.device, 0, given_strides(plan.inputs), lambda group, target: group_request(plan, group, target),
     )
-
-
-__all__ = [
-    "Features", "ScheduledClock", "clock_of", "features_of", "given_strides", "kernels_in_plan", "layouts_and_idle",
-    "prediction_of", "read_layouts", "target_for",
-]

@@ -146,6 +146,3 @@ class SegmentDefinitions(Sequence[Definition]):
     def __repr__(self) -> str:
         """Return the segments as Python, each under a comment with its number."""
         return "\n".join(f"# segment {index}\n{segment!r}" for index, segment in enumerate(self._segments))
-
-
-__all__ = ["SegmentDefinitions"]

@@ -19,11 +19,11 @@ from fuser_lab.report.pass_diffs import PassDiffs, pass_diffs
 from fuser_lab.report.shown import Shown
 from fuser_lab.segmentation import Certificate, Why, certify, why
 from fuser_lab.segmentation.events import Kind
-from fuser_lab.segmentation.fastest import predict_seconds, time_model_of
 from fuser_lab.segmentation.layouts import Layouts, layouts_of
 from fuser_lab.segmentation.lifting import Lifting
 from fuser_lab.segmentation.origins import origins
 from fuser_lab.segmentation.privatization import without
+from fuser_lab.segmentation.timed_plan import predict_seconds, time_model_of
 
 if TYPE_CHECKING:
     from fuser_lab.definition.cache import FusionCache

@@ -173,5 +173,3 @@ _PACKAGES = frozenset({"fuser_lab", "fuser_lab_widgets"})
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
-
-__all__ = ["LONGEST_WAIT", "after_fork", "fork_waits_for", "new_lock", "renew_in_forks"]

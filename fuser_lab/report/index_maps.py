@@ -143,6 +143,3 @@ def _line(start: tuple[float, float], end: tuple[float, float], hue: str, title:
         "path", element("title", title), d=f"M{x0:g},{y0:g}C{x0:g},{y0 + bend:g} {x1:g},{y1 - bend:g} {x1:g},{y1:g}",
         style=f"fill:none;stroke:var({hue});stroke-width:2",
     )
-
-
-__all__ = ["IndexMaps"]

@@ -96,6 +96,3 @@ def _title(step: PassView) -> str:
 
 def _lines(step: PassView) -> Sequence[str]:
     return () if step.rewrite is None else lines_of(step.rewrite)
-
-
-__all__ = ["PassDiffs", "pass_diffs"]

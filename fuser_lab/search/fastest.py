@@ -195,6 +195,3 @@ def _measure(rows: Sequence[Choice], arrays: list[Any], measure: int, seconds: f
     ]
     plan = timed[totals.index(least)].plan
     return Fastest(plan=plan, plans=(*timed, *rows[measure:]), device=least.device)
-
-
-__all__ = ["Choice", "Fastest", "fastest"]

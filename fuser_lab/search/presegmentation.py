@@ -67,6 +67,3 @@ def _has(fusion: Fusion, kind: OpKind) -> bool:
         expr.kind is kind and any(tensor in fusion.producers for tensor in expr.tensor_inputs)
         for expr in fusion.tensor_exprs
     )
-
-
-__all__ = ["CUTS", "Alternative", "alternatives", "bytes_moved", "cheapest"]

@@ -13,7 +13,7 @@ from fuser_lab.segmentation.boundary_casts import Lowering, boundary_casts
 from fuser_lab.segmentation.certificate import Certificate
 from fuser_lab.segmentation.checker import Verification, verify
 from fuser_lab.segmentation.events import Attempt, DecisionLog, Kind, Outcome
-from fuser_lab.segmentation.fastest import Clock, fastest
+from fuser_lab.segmentation.fastest import fastest
 from fuser_lab.segmentation.graph import SegmentedFusion, SegmentedGroup, assemble
 from fuser_lab.segmentation.optimal import certify, optimal
 from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
@@ -21,6 +21,7 @@ from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle, candidate
 from fuser_lab.segmentation.replay import Fold, replay
 from fuser_lab.segmentation.saving import saving
 from fuser_lab.segmentation.signatures import check_called
+from fuser_lab.segmentation.timed_plan import Clock
 from fuser_lab.segmentation.top_down import top_down
 from fuser_lab.segmentation.why import Relation, Why, why
 

@@ -10,11 +10,9 @@ begins with recomputation and splits, or with merges where launches take longest
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from math import sqrt
-from typing import Protocol
 
 from fuser_lab.cost.predicted_times import TimeModel
-from fuser_lab.cost.work import Work, product_flops, repeated_work
+from fuser_lab.cost.work import Work, product_flops
 from fuser_lab.errors import IllegalEdit
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
 from fuser_lab.segmentation.bottom_up import bottom_up
@@ -27,11 +25,26 @@ from fuser_lab.segmentation.local_search import Partition, anneal, legal_price, 
 from fuser_lab.segmentation.optimal import optimal
 from fuser_lab.segmentation.options import FACTORIES, SegmenterOptions
 from fuser_lab.segmentation.oracle import SchedulerOracle
-from fuser_lab.segmentation.partition_attempts import as_bottom_up_writes_it, attempts_of, in_order, neighbours_apart
+from fuser_lab.segmentation.partition_attempts import (
+    as_bottom_up_writes_it,
+    attempts_of,
+    in_order,
+    neighbours_apart,
+    plan_attempts,
+)
 from fuser_lab.segmentation.rationed import RationedSchedulers
 from fuser_lab.segmentation.recomputation import chain_of, share_read
 from fuser_lab.segmentation.replay import Fold
 from fuser_lab.segmentation.rewritings import copied_names, recompute
+from fuser_lab.segmentation.timed_plan import (
+    DISTINCT,
+    Clock,
+    TimedPlan,
+    is_faster,
+    seconds_by_bytes,
+    time_model_of,
+    work_in,
+)
 from fuser_lab.segmentation.timed_space import NEAR, TimedSpace, partition_of, parts_of, with_tables
 
 PHASE = "fastest"
@@ -48,36 +61,12 @@ SHARE = 0.1  # part of the time that a plan may save in all its runs that the se
 # Seconds of processor time in which a small kernel is compiled, which a plan with fewer kernels saves: 0.05 to 0.26 for
 # kernels of 3 to 14 ops (AMD EPYC, 2026-11-29).
 COMPILED = 0.1
-# Part of the time of a launch by which a gap between two kernels is longer if the host launches each than in a CUDA
-# graph: plans of 5, 12, 23 and 37 tiny kernels took 0.5 to 0.7 us per kernel longer than predicted (H200, 2026-11-30).
-IN_STREAM = 0.15
 ROUNDS = 3  # rounds of the search, each with the prices that the clock corrected after the previous round
 UNKNOWN = 1.2  # factor on the time by bytes and arithmetic for kernels that the clock does not know
 MOST_SPLITS = 8  # plans tried that split a slow kernel
 MOST_CHECKED, MOST_TIMED = 2, 4  # plans compared with the bottom-up plan by the times of all their kernels
-DISTINCT = 0.05  # part of the bottom-up plan's time that another plan has to save
-LEAST_SAVED = 0.5e-6  # seconds that it has to save besides: smaller differences are within the clock's error
-# Errors of two kernels' times are independent, so the error of the difference of two plans grows with the root of the
-# sum of the squares of the times of the kernels that only one of them has. A plan has to save the first part of that
-# error; the second part if it moves more bytes than the other plan and its arithmetic does not make up for them, so
-# that only the clock prefers it. Errors are not independent if a plan does a part of the work of the other plan; then
-# the clock is sure.
-ERROR, ERROR_ONE_MODEL = 0.08, 0.22
 TRIES_PER_BOUNDARY = 2  # recomputations tried per tensor between segments
 _COPIED = frozenset({Kind.REPLICATE, Kind.STORE})
-
-
-class Clock(Protocol):
-    """Predicts times of kernels as scheduled, which depend on their memory accesses."""
-
-    def idle(self, segmented: SegmentedFusion) -> AbstractSet[int]:
-        """Return the numbers of the segments of a plan that only make views, which take no time."""
-
-    def seconds(self, segmented: SegmentedFusion, *, limited: bool = True) -> Sequence[float | None]:
-        """Return the seconds of each segment; None for one that it does not know and is, if limited, too expensive."""
-
-    def is_sure(self, faster: SegmentedFusion, slower: SegmentedFusion) -> bool:
-        """Return whether one plan is faster than another whatever the errors of what both times depend on."""
 
 
 def fastest(
@@ -104,52 +93,6 @@ def fastest(
     yield from neighbours_apart(best.segmented, search.closed, options, PHASE)
 
 
-def time_model_of(oracle: object) -> TimeModel:
-    """Return the time model of an oracle's device by its data sheet, or of the default device."""
-    device = getattr(oracle, "device", None)
-    return TimeModel.of() if device is None else TimeModel.of(device)
-
-
-def predict_seconds(segmented: SegmentedFusion, model: TimeModel, views: AbstractSet[int]) -> float:
-    """Return the predicted seconds of a plan by bytes and arithmetic; ``views`` are segments that only make views."""
-    return sum(_by_bytes(segmented, model, views))
-
-
-def _by_bytes(segmented: SegmentedFusion, model: TimeModel, views: AbstractSet[int] = frozenset()) -> list[float]:
-    return [
-        0.0 if number in views else model.seconds(group.moved, _work(group, model), product_flops(group.exprs))
-        for number, group in enumerate(segmented.groups)
-    ]
-
-
-def _work(group: SegmentedGroup, model: TimeModel) -> Work:
-    return model.work(group.exprs) if model.repeats else group.work
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TimedPlan:
-    """A plan that schedulers accept, the predicted seconds of its segments, and the attempts that make it.
-
-    ``launch`` are the seconds in which the host launches a kernel of a program that runs on a GPU; 0 if a CUDA graph
-    launches all kernels, as the clock assumes.
-    """
-
-    segmented: SegmentedFusion
-    times: tuple[float, ...]
-    attempts: tuple[Attempt, ...]
-    launch: float = 0.0
-
-    @property
-    def seconds(self) -> float:
-        """Predicted seconds of the plan's kernels and of the gaps between them."""
-        return sum(self.times) + IN_STREAM * self.on_host
-
-    @property
-    def on_host(self) -> float:
-        """Seconds in which the host launches the plan's kernels."""
-        return self.launch * sum(map(bool, self.times))
-
-
 @dataclass(slots=True)
 class _Search:
     fusion: Fusion
@@ -158,7 +101,7 @@ class _Search:
     model: TimeModel
     budget: Budget
     clock: Clock | None = None
-    known: list[_TimedPlan] = field(default_factory=list)
+    known: list[TimedPlan] = field(default_factory=list)
     recomputed: set[frozenset[tuple[object, ...]]] = field(default_factory=set)
     splits: int = MOST_SPLITS
     closed: SchedulerOracle = field(init=False)
@@ -183,16 +126,16 @@ class _Search:
         return self.rationed.beside(self.budget.share(1, of_work=WORK_BESIDE))
 
     @property
-    def best(self) -> _TimedPlan:
+    def best(self) -> TimedPlan:
         """The fastest plan so far; on a tie the first, which is the closest to nvFuser's."""
         return min(self.known, key=lambda plan: plan.seconds)
 
-    def _plans_of(self, space: TimedSpace) -> list[_TimedPlan]:
+    def _plans_of(self, space: TimedSpace) -> list[TimedPlan]:
         """Return the known plans of the space's fusion in which no two segments compute an expression."""
         plans = (plan for plan in self.known if plan.segmented.fusion.digest == space.fusion.digest)
         return [plan for plan in plans if space.is_disjoint(plan.segmented)]
 
-    def _best_of(self, space: TimedSpace) -> _TimedPlan | None:
+    def _best_of(self, space: TimedSpace) -> TimedPlan | None:
         """Return the fastest of these plans, None if there are none."""
         return min(self._plans_of(space), key=lambda plan: plan.seconds, default=None)
 
@@ -258,11 +201,11 @@ class _Search:
         times = self.times(segmented, limited=bool(self.known))
         on_gpu = not self.model.repeats  # the clock of a CPU measures calls
         launch = self.model.launch if self.is_limited and on_gpu else 0.0
-        self.known.append(_TimedPlan(segmented=segmented, times=times, attempts=tuple(attempts), launch=launch))
+        self.known.append(TimedPlan(segmented=segmented, times=times, attempts=tuple(attempts), launch=launch))
 
     def times(self, segmented: SegmentedFusion, *, limited: bool = True) -> tuple[float, ...]:
         """Return the predicted seconds of each segment: as scheduled, or else by bytes and arithmetic."""
-        by_bytes = _by_bytes(segmented, self.model)
+        by_bytes = seconds_by_bytes(segmented, self.model)
         if self.clock is None:
             return tuple(by_bytes)
         scheduled = self.clock.seconds(segmented, limited=limited)
@@ -383,7 +326,7 @@ class _Search:
             if best is None:
                 return
             masks = [space.mask(group.names) for group in best.segmented.groups]
-            rough = _by_bytes(best.segmented, self.model)
+            rough = seconds_by_bytes(best.segmented, self.model)
             slow = sorted(
                 (by_bytes - seconds, mask) for mask, seconds, by_bytes in zip(masks, best.times, rough, strict=True)
                 if mask and seconds * NEAR > by_bytes + self.model.launch  # of one more kernel
@@ -400,7 +343,7 @@ class _Search:
             else:
                 return
 
-    def _search_partition(self, space: TimedSpace, seeds: Sequence[_TimedPlan], changes: int) -> Partition:
+    def _search_partition(self, space: TimedSpace, seeds: Sequence[TimedPlan], changes: int) -> Partition:
         """Return the best partition that merges and small changes lead to from known plans and from nothing."""
         starts = [start for plan in seeds if (start := partition_of(space, plan.segmented)) is not None]
         starts.append(min(starts, key=lambda start: start.cost).copied() if starts else Partition.single(space))
@@ -422,14 +365,14 @@ class _Search:
 
     def recompute(self) -> None:
         """Recompute boundaries of the fastest plan, and of the fastest within nvFuser's rules, if there is one."""
-        within = [plan for plan in self.known if not _goes_beyond(plan.segmented)]
+        within = [plan for plan in self.known if not plan.is_beyond]
         schedulers = self._beside() if self.is_limited else self.rationed
         for start in (self.best, *sorted(within, key=lambda plan: plan.seconds)[:1]):
-            if (key := _key(start)) not in self.recomputed:
+            if (key := start.kernels) not in self.recomputed:
                 self.recomputed.add(key)
                 self._recompute(start, schedulers)
 
-    def checked(self) -> _TimedPlan:
+    def checked(self) -> TimedPlan:
         """Return the fastest of the best few plans and of bottom-up's, all compared by times as scheduled.
 
         Kernels that were too expensive to lower during the search are lowered now, as for a run. The bottom-up
@@ -440,47 +383,25 @@ class _Search:
         ranked = sorted(others, key=lambda plan: plan.seconds)
         near = [plan for plan in ranked if plan.seconds <= (1 + DISTINCT) * ranked[0].seconds]
         # A plan with fewer bytes is preferred below, so one that the clock cannot tell from the best is compared too.
-        fewest = min(near, key=lambda plan: (_moved_bytes(plan), plan.seconds), default=None)
+        fewest = min(near, key=lambda plan: (plan.moved, plan.seconds), default=None)
         if self.clock is None or not ranked:
             return min((first, *ranked), key=lambda plan: plan.seconds)
         best = self._time_first(ranked)
-        if fewest is not None and _key(fewest) not in map(_key, best):
+        if fewest is not None and all(plan.kernels != fewest.kernels for plan in best):
             best.append(self._as_scheduled(fewest))
         chosen = self._as_scheduled(first)
-        for plan in sorted(best, key=lambda plan: (_moved_bytes(plan), plan.seconds)):
-            if self._is_faster(plan, chosen, self.clock):
+        for plan in sorted(best, key=lambda plan: (plan.moved, plan.seconds)):
+            if is_faster(plan, chosen, self.clock, self.model):
                 chosen = plan
         return chosen
 
-    def _is_faster(self, plan: _TimedPlan, first: _TimedPlan, clock: Clock) -> bool:
-        """Whether a plan saves more of the time of another than the clock's error, or does not depend on it."""
-        saved = first.seconds - plan.seconds
-        if saved < LEAST_SAVED:
-            return False
-        theirs = [set(map(_kernel, either.segmented.groups)) for either in (first, plan)]
-        squares = sum(
-            seconds**2 for either, other in ((plan, theirs[0]), (first, theirs[1]))
-            for group, seconds in zip(either.segmented.groups, either.times, strict=True) if _kernel(group) not in other
-        )
-        more = _moved_bytes(plan) > _moved_bytes(first)
-        alone = more and self._with_repeats(plan) >= self._with_repeats(first)
-        error = max(DISTINCT * first.seconds + LEAST_SAVED, (ERROR_ONE_MODEL if alone else ERROR) * sqrt(squares))
-        return saved >= error or (not more and clock.is_sure(plan.segmented, first.segmented))
-
-    def _with_repeats(self, plan: _TimedPlan) -> float:
-        """Return the seconds of a plan by bytes and arithmetic; copies of a broadcast value are computed one by one."""
-        return sum(
-            self.model.seconds(group.moved, repeated_work(group.exprs), product_flops(group.exprs))
-            for group in plan.segmented.groups
-        )
-
-    def _time_first(self, ranked: Sequence[_TimedPlan]) -> list[_TimedPlan]:
+    def _time_first(self, ranked: Sequence[TimedPlan]) -> list[TimedPlan]:
         """Return the first of several ranked plans with the times of all their kernels as scheduled.
 
         More than two are timed if the times as scheduled exceed the prices by which other plans were ranked.
         """
-        timed = list[_TimedPlan]()
-        distinct = {_key(plan): plan for plan in reversed(ranked)}
+        timed = list[TimedPlan]()
+        distinct = {plan.kernels: plan for plan in reversed(ranked)}
         for plan in sorted(distinct.values(), key=lambda plan: plan.seconds):
             late = len(timed) >= MOST_TIMED or self.budget.is_late
             if len(timed) >= MOST_CHECKED and (late or min(other.seconds for other in timed) <= plan.seconds):
@@ -488,10 +409,10 @@ class _Search:
             timed.append(self._as_scheduled(plan))
         return timed
 
-    def _as_scheduled(self, plan: _TimedPlan) -> _TimedPlan:
+    def _as_scheduled(self, plan: TimedPlan) -> TimedPlan:
         return replace(plan, times=self.times(plan.segmented, limited=False))
 
-    def _recompute(self, plan: _TimedPlan, schedulers: SchedulerOracle) -> None:
+    def _recompute(self, plan: TimedPlan, schedulers: SchedulerOracle) -> None:
         """Recompute boundaries of a plan as long as that is predicted to save time; what comes of it is known then."""
         now, made = plan.segmented, list[Attempt]()
         seconds = sum(plan.times)
@@ -532,7 +453,7 @@ class _Search:
             return
         before = (attempt for attempt in plan.attempts if not (attempt.accepted and attempt.kind in _COPIED))
         attempts = (*before, *made)
-        attempts += tuple(_final(now, attempts))
+        attempts += tuple(plan_attempts(now, attempts, PHASE))
         self._take(attempts)
 
     def _promising(
@@ -575,7 +496,7 @@ class _Search:
         """Return the predicted change of a segment's time if it computes a tensor that it reads."""
         share = share_read(tensor, reading)
         more = sum(tv.nbytes for tv in sources if tv not in group.tensor_inputs) - group.bytes_read[tensor]
-        work, flops = _work(group, self.model), product_flops(group.exprs)
+        work, flops = work_in(group, self.model), product_flops(group.exprs)
         after = self.model.seconds(group.moved + round(share * more), work + extra.part(share), flops)
         return after - self.model.seconds(group.moved, work, flops)
 
@@ -619,21 +540,6 @@ class _Search:
         return now, seconds, ()
 
 
-def _moved_bytes(plan: _TimedPlan) -> int:
-    """Return the bytes that a plan moves."""
-    return sum(group.moved for group in plan.segmented.groups)
-
-
-def _kernel(group: SegmentedGroup) -> tuple[object, ...]:
-    """Return a key that segments of two plans of one definition share if they are the same kernel."""
-    return group.names, tuple([tensor.name for tensor in group.outputs]), group.scheduler
-
-
-def _key(plan: _TimedPlan) -> frozenset[tuple[object, ...]]:
-    """Return a key that two plans of one definition share if they have the same kernels."""
-    return frozenset(map(_kernel, plan.segmented.groups))
-
-
 def _neighbours(now: SegmentedFusion, names: Names) -> dict[tuple[int, int], int]:
     """Return pairs of segments that share tensors, one with some of these expressions, with the bytes of these tensors.
 
@@ -645,28 +551,3 @@ def _neighbours(now: SegmentedFusion, names: Names) -> dict[tuple[int, int], int
     shared = {pair: touched[pair[0]] & touched[pair[1]] for pair in sorted(pairs)}
     sizes = {pair: sum(tv.nbytes for tv in tensors) for pair, tensors in shared.items() if tensors}
     return dict(sorted(sizes.items(), key=lambda entry: -entry[1]))
-
-
-def _goes_beyond(segmented: SegmentedFusion) -> bool:
-    """Whether an open scheduler accepts some segment that nvFuser's schedulers refuse."""
-    return any(verdict.beyond for group in segmented.groups for verdict in group.verdicts[-1:])
-
-
-def _final(now: SegmentedFusion, attempts: Sequence[Attempt]) -> Iterator[Attempt]:
-    """Yield the attempts that put expressions into their segments, and copies of forwarded chains beside them."""
-    names_by_group = [
-        tuple(e.name for e in own_exprs(now, i) if e.name not in now.recomputed) for i in range(len(now.groups))
-    ]
-    parts = tuple(filter(None, names_by_group))
-    yield Attempt(phase=PHASE, kind=Kind.PARTITION, subjects=parts, outcome=Outcome.ACCEPTED)
-    forwards = (attempt for attempt in attempts if attempt.accepted and attempt.kind is Kind.FORWARD)
-    forwarded = (chain for attempt in forwards for chain in attempt.subjects)
-    chains = [left for chain in forwarded if (left := tuple(name for name in chain if name in now.recomputed))]
-    for names, group in zip(names_by_group, now.groups, strict=True):
-        inside = set(group.names)
-        if not names:
-            stored = tuple(e.name for e in group.exprs if e.tensor_outputs)
-            yield Attempt(phase=PHASE, kind=Kind.STORE, subjects=(stored,), outcome=Outcome.ACCEPTED)
-        for chain in chains if names else ():
-            if not inside.isdisjoint(chain):
-                yield Attempt(phase=PHASE, kind=Kind.REPLICATE, subjects=(chain, names), outcome=Outcome.ACCEPTED)

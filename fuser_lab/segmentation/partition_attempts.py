@@ -7,7 +7,7 @@ from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import reason
 from fuser_lab.ir import Fusion
 from fuser_lab.segmentation.bottom_up import lone_welfords
-from fuser_lab.segmentation.edits import with_recomputed
+from fuser_lab.segmentation.edits import own_exprs, with_recomputed
 from fuser_lab.segmentation.events import Attempt, Kind, Names, Outcome
 from fuser_lab.segmentation.graph import SegmentedFusion
 from fuser_lab.segmentation.hints import has_hints, refused_by_hint
@@ -115,6 +115,26 @@ def attempts_of(space: Space, segments: Sequence[int], phase: str) -> tuple[Atte
         subjects = (chain.names,) if whole else tuple((name,) for name in chain.names)
         attempts.append(Attempt(phase=f"{phase}: chains", kind=Kind.STORE, subjects=subjects, outcome=Outcome.ACCEPTED))
     return tuple(attempts)
+
+
+def plan_attempts(now: SegmentedFusion, attempts: Sequence[Attempt], phase: str) -> Iterator[Attempt]:
+    """Yield the attempts that put expressions into their segments, and copies of forwarded chains beside them."""
+    names_by_group = [
+        tuple(e.name for e in own_exprs(now, i) if e.name not in now.recomputed) for i in range(len(now.groups))
+    ]
+    parts = tuple(filter(None, names_by_group))
+    yield Attempt(phase=phase, kind=Kind.PARTITION, subjects=parts, outcome=Outcome.ACCEPTED)
+    forwards = (attempt for attempt in attempts if attempt.accepted and attempt.kind is Kind.FORWARD)
+    forwarded = (chain for attempt in forwards for chain in attempt.subjects)
+    chains = [left for chain in forwarded if (left := tuple(name for name in chain if name in now.recomputed))]
+    for names, group in zip(names_by_group, now.groups, strict=True):
+        inside = set(group.names)
+        if not names:
+            stored = tuple(e.name for e in group.exprs if e.tensor_outputs)
+            yield Attempt(phase=phase, kind=Kind.STORE, subjects=(stored,), outcome=Outcome.ACCEPTED)
+        for chain in chains if names else ():
+            if not inside.isdisjoint(chain):
+                yield Attempt(phase=phase, kind=Kind.REPLICATE, subjects=(chain, names), outcome=Outcome.ACCEPTED)
 
 
 def neighbours_apart(

@@ -421,6 +421,3 @@ def _rule(edit: _Edit, regrouping: Regrouping) -> str:
 
 def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
-
-
-__all__ = ["LEAST_SAVED", "Amount", "EditPreview", "Previews", "explanations"]

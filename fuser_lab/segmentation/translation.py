@@ -185,6 +185,3 @@ def _makers(expr: Expr, producers: Mapping[Val, Expr]) -> list[Expr]:
 
 def _as_scalar(extent: Extent) -> Scalar:
     return extent if isinstance(extent, Scalar) else Scalar(name="", dtype=DataType.Int, value=extent)
-
-
-__all__ = ["Translation"]

@@ -285,6 +285,3 @@ def run_order(segmented: SegmentedFusion) -> tuple[int, ...]:
             raise SegmentationError(msg)
         left = waiting
     return tuple(order)
-
-
-__all__ = ["IndexMap", "SegmentationState", "run_order"]

@@ -179,6 +179,3 @@ def _row(question: str, answers: Sequence[Answer]) -> dict[str, Any]:
         "question": question, "answered": answered, "right": right, "wrong": len(wrong), "skipped": skipped,
         "open": len(answers) - answered - skipped, "mistake": mistake, "times": times,
     }
-
-
-__all__ = ["Answer", "AnswerSheet", "ClassAnswers", "read_answers"]

@@ -66,6 +66,3 @@ def glossary_markdown() -> str:
 
 if __name__ == "__main__":
     sys.stdout.write(glossary_markdown())
-
-
-__all__ = ["TERMS", "Term", "footer", "glossary_markdown", "terms_of"]

@@ -194,6 +194,3 @@ def _kind(value: Any) -> str:
         case str():
             return "text"
     return type(value).__name__
-
-
-__all__ = ["Tolerance", "agrees", "answer_text", "hints_for", "is_empty", "parts_graded", "read"]

@@ -103,6 +103,3 @@ def _entry(
 
 def _hashable(prediction: Any) -> Any:
     return tuple(map(_hashable, prediction)) if isinstance(prediction, list) else prediction
-
-
-__all__ = ["BankEntry", "QuestionBank", "read_questions"]

@@ -1,197 +1,501 @@
-"""``python -m tests.bridge.calls [model ...]`` prints the cost of regions' calls beyond their kernels, in microseconds.
+"""Calls of ATen's ops and of JAX's primitives, whose lowerings are compared with torch and JAX.
 
-Models are those of `tests.bridge.models`, in training. On the CPU *call* is the processor time of one thread for a
-region's call, *kernels* the time of its compiled functions alone, with their arrays in place, and *above* the
-difference, which includes ops that the array library evaluates. On a GPU *call* is the least host time of a call while
-the GPU is busy with something else, *a segment* is that time divided by the number of segments that run, and *eager*
-the same for torch's ops in place of the call. Equal regions are one row, with their number. The line below is the
-driver's time for one launch and torch's for allocating one tensor on this host: no call can take less than these for
-its segments and outputs.
-
-The last line of a model is the training step, alternately in eager mode and through the bridge: the least processor
-time of one thread on the CPU, the least host time on a GPU.
+Calls are Python over ``aten`` and ``prims``, or ``jax``, ``lax`` and ``jnp``, and the operands of `samples.operands` or
+of `test_jax.operands`. A call of torch names its op; those of JAX are by the names of the primitives that they bind.
 """
 
-import argparse
-import time
-import warnings
-from collections.abc import Callable, Sequence
-from typing import Any
-
-from tests.bridge.models import OWN, of_transformers
-from tests.needs import needs
-
-torch = needs("torch")
-TINY = ("GPT-2", "nanoGPT")
-
-
-def least(call: Callable[[], Any], clock: Callable[[], float], seconds: float) -> float:
-    """The least time of a call, in microseconds."""
-    began = clock()
-    call()
-    count = max(int(2e-3 / max(clock() - began, 1e-7)), 1)
-    found, until = [], time.perf_counter() + seconds
-    while time.perf_counter() < until or len(found) < 5:
-        began = clock()
-        for _ in range(count):
-            call()
-        found.append((clock() - began) / count)
-    return min(found) * 1e6
-
-
-def host_time(call: Callable[[], Any], seconds: float) -> float:
-    """The host time of a call while the GPU is busy, in microseconds."""
-    found, until = [], time.perf_counter() + seconds
-    while time.perf_counter() < until or len(found) < 5:
-        torch.cuda.synchronize()
-        torch.cuda._sleep(20_000_000)
-        began = time.perf_counter()
-        for _ in range(20):
-            call()
-        found.append((time.perf_counter() - began) / 20)
-    torch.cuda.synchronize()
-    return min(found) * 1e6
-
-
-def floor(seconds: float) -> str:
-    """The host time of one launch and of allocating one tensor, as a line."""
-    from fuser_lab.runtime.arrays import quick_empty
-
-    x = torch.zeros(64, device="cuda")
-    launches = _launches_of(x)
-    stream = torch.cuda.current_stream().cuda_stream
-    empty = quick_empty("cuda") or (lambda *form: torch.empty_strided(*form[:2], dtype=form[2], device="cuda"))
-    launch = host_time(lambda: launches(stream), seconds)
-    memory = host_time(lambda: empty((64, 64), (64, 1), torch.float32), seconds)
-    return f"one launch {launch:.1f}, one tensor {memory:.1f}"
-
-
-def _launches_of(x: Any) -> Any:
-    """The launches of a fusion of one op, with their arguments in place."""
-    import fuser_lab as fl
-
-    with fl.FusionDefinition() as fd:
-        fd.add_output(fd.ops.neg(fd.define_tensor([64], contiguity=True, dtype=fl.DataType.Float)))
-    prepared = fl.segment(fd, [x]).prepare("cuda")
-    for _ in range(2):
-        prepared.run([x])
-    (launches,) = prepared._ready._kept[-1]._launches
-    return launches
-
-
-def kernels_of(region: Any, inputs: Sequence[Any]) -> Callable[[], Any]:
-    """A region's compiled functions, with arrays in place that have the layout of its inputs."""
-    prepared = region._prepared
-    memory = prepared._run_memory
-    arrays = memory.imported(inputs)
-    variant = prepared._variants.of(memory.layouts(arrays))
-    env = memory.environment(variant)
-    memory.filled(env, variant, inputs, arrays, None)
-    calls = [
-        (call.function, [*(env.arguments[name] for name in call.arguments), *call.sizes])
-        for calls in variant.calls for call in calls if hasattr(call, "arguments")
-    ]  # fmt: skip
-
-    def run() -> None:
-        for function, arguments in calls:
-            function(*arguments)
-
-    return run
-
-
-def seen_inputs(regions: Sequence[Any], step: Callable[[], Any]) -> dict[Any, tuple[Any, ...]]:
-    """The arguments of regions in a step."""
-    found: dict[Any, tuple[Any, ...]] = {}
-    for region in regions:
-        region.observer = lambda region, inputs: found.setdefault(region, tuple(x.detach() for x in inputs))
-    step()
-    for region in regions:
-        region.observer = None
-    return found
-
-
-def table(name: str, make: Callable[[], tuple[Any, Any]], device: str, dtype: Any, seconds: float) -> None:
-    """Prints the rows of one model."""
-    import fuser_lab.torch as bridge
-
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    model, given = make()
-    model, given = model.to(device, dtype), given.to(device, dtype if given.is_floating_point() else None)
-    model.train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-
-    def step(function: Callable[[Any], Any]) -> None:
-        optimizer.zero_grad()
-        function(given).backward()
-        optimizer.step()
-
-    compiled = torch.compile(model, backend="fuser_lab")
-    for _ in range(3):
-        step(compiled)
-    regions = bridge.last().regions
-    inputs = seen_inputs(regions, lambda: step(compiled))
-    on_gpu = device != "cpu"
-    print(f"\n{name}, {device}, {torch.__version__}\n")
-    columns = "a segment | eager | times |" if on_gpu else "kernels | above |"
-    print("| region | number | inputs | outputs | segments | call |", columns)
-    print("|---" * (9 if on_gpu else 8) + "|")
-    counts: dict[Any, int] = {}
-    for region in regions:
-        counts[region.signature] = counts.get(region.signature, 0) + 1
-    for region in regions:
-        number = counts.pop(region.signature, 0)
-        if not number or region not in inputs:
-            continue
-        x = inputs[region]
-        with torch.no_grad():
-            for _ in range(3):
-                region(*x)
-            segments = sum(step.runs for step in region._prepared.steps(x))
-            if on_gpu:
-                call = host_time(lambda region=region, x=x: region(*x), seconds)
-                eager = host_time(lambda region=region, x=x: region.fallback(*x), seconds)
-                last = [call, call / max(segments, 1), eager, call / eager]
-            else:
-                call = least(lambda region=region, x=x: region(*x), time.thread_time, seconds)
-                last = [call, least(kernels_of(region, x), time.thread_time, seconds)]
-                last.append(last[0] - last[1])
-        told = " | ".join(f"{value:.1f}" for value in last)
-        names = ", ".join(op.target.split(".")[1] for op in region.ops[:4])
-        print(f"| {names} | {number} | {len(x)} | {len(region.traced)} | {segments} | {told} |", flush=True)
-    if on_gpu:
-        print(f"\n{floor(seconds)}")
-    rows: dict[str, list[float]] = {"eager": [], "fuser_lab": []}
-    clock = time.perf_counter if on_gpu else time.thread_time
-    until = time.perf_counter() + 20 * seconds
-    while time.perf_counter() < until or len(rows["eager"]) < 20:
-        for which, function in (("eager", model), ("fuser_lab", compiled)):
-            if on_gpu:
-                torch.cuda.synchronize()
-            began = clock()
-            step(function)
-            rows[which].append(clock() - began)
-    eager, ours = (min(rows[which]) * 1e3 for which in rows)
-    print(f"\ntraining step: eager {eager:.2f} ms, fuser_lab {ours:.2f} ms, ratio {ours / eager:.2f}", flush=True)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help=f"names of models; those there are of {', '.join(TINY)} by default")
-    parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
-    parser.add_argument("--seconds", type=float, default=0.2, help="to spend on each number")
-    chosen = parser.parse_args()
-    import numba
-
-    torch.set_num_threads(1)
-    numba.set_num_threads(1)
-    models = {**OWN, **dict(of_transformers())}
-    for name in chosen.names or [name for name in TINY if name in models]:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            table(name, models[name], chosen.device, getattr(torch, chosen.dtype), chosen.seconds)
-
-
-if __name__ == "__main__":
-    main()
+ATEN = (
+    "aten.full.default([3, 4], 2.5)",
+    "aten.full_like.default(a, 2)",
+    "aten.zeros_like.default(n)",
+    "aten.ones_like.default(a)",
+    "aten.empty.memory_format([0, 3])",
+    "aten.scalar_tensor.default(2.5)",
+    "aten.arange.start_step(2, 11, 3)",
+    "aten.arange.start_step(0, 4, 1, dtype=torch.float32)",
+    "aten.arange.start_step(0.1, 2.0, 0.3)",
+    "prims.iota.default(5, start=2, step=3, dtype=torch.int64, device='cpu', requires_grad=False)",
+    "aten.view.default(a, [4, -1])",
+    "aten.reshape.default(s, [1, 1])",
+    "aten.permute.default(b, [2, 0, -2])",
+    "aten.transpose.int(b, 0, -1)",
+    "aten.t.default(a)",
+    "aten.t.default(c)",
+    "aten.expand.default(c, [3, -1])",
+    "aten.unsqueeze.default(a, -1)",
+    "aten.squeeze.default(a[:1])",
+    "aten.squeeze.dim(a[:, :1], 1)",
+    "aten.squeeze.dims(a[:1, :1], [0, 1])",
+    "aten.clone.default(a.t())",
+    "aten.copy.default(a, c)",
+    "aten.copy.default(n, a)",
+    "aten._to_copy.default(a, dtype=torch.bfloat16)",
+    "aten._to_copy.default(w, dtype=torch.bool)",
+    "aten._to_copy.default(a, dtype=torch.int32)",
+    "aten._to_copy.default(a, dtype=torch.float8_e4m3fn)",
+    "prims.convert_element_type.default(n, torch.float32)",
+    "aten.view.dtype(a, torch.int32)",
+    "aten.view.dtype(n, torch.float64)",
+    "aten.view.dtype(a, torch.int16)",
+    "aten.view.dtype(h, torch.bfloat16)",
+    "aten.view.dtype(a, torch.uint8)",
+    "aten.view.dtype(m, torch.uint8)",
+    "aten.view.dtype(n, torch.int32)",
+    "aten.view.dtype(o, torch.int32)",
+    "aten.view.dtype(o, torch.float16)",
+    "aten.view.dtype(h, torch.float64)",
+    "aten.view.dtype(m, torch.int16)",
+    "aten.slice.Tensor(a, 1, 1, 3)",
+    "aten.slice.Tensor(a, 1, -2)",
+    "aten.slice.Tensor(a, -1, 0, 99, 3)",
+    "aten.slice.Tensor(a, 0)",
+    "aten.select.int(b, 1, -1)",
+    "aten.split_with_sizes.default(a, [1, 3], 1)",
+    "aten.split.Tensor(a, 3, 1)",
+    "aten.unbind.int(a, 1)",
+    "aten.flip.default(b, [0, -1])",
+    "aten.diagonal.default(b, 1, 2, 0)",
+    "aten.diagonal.default(a, -1)",
+    "aten.as_strided.default(a, [3, 4], [4, 1])",
+    "aten.as_strided.default(b, [2, 5, 2], [3, 2, 1])",
+    "aten.as_strided_scatter.default(a, b[0, :2, :3], [2, 3], [6, 1])",
+    "aten.as_strided_scatter.default(b.permute(0, 2, 1), b.permute(0, 2, 1), [2, 4, 3], [12, 1, 4])",
+    "aten.diagonal_scatter.default(b, a[:2, :3], 1, 1, 2)",
+    "aten.diagonal_scatter.default(b, a[:2, :3], 0, 2, 1)",
+    "aten.diagonal_scatter.default(a, c[:2], -1)",
+    "aten.unfold.default(a, 1, 2, 2)",
+    "aten.unfold.default(b, 0, 1, 1)",
+    "aten.cat.default([a, a], 1)",
+    "aten.cat.default([a, n], 0)",
+    "aten.cat.default([z, c, c])",
+    "aten.stack.default([a, a], -1)",
+    "aten.constant_pad_nd.default(a, [1, 2, 0, 1], 0.5)",
+    "aten.constant_pad_nd.default(a, [-1, 0])",
+    "aten.slice_scatter.default(a, p[:, :2], 1, 1, 3)",
+    "aten.slice_scatter.default(a, p)",
+    "aten.slice_scatter.default(a, p[:, :2], 1, 1, 4, 2)",
+    "aten.index_select.default(a, 1, i)",
+    "aten.embedding.default(a, e)",
+    "aten.gather.default(a, 1, g)",
+    "aten.index_put.default(c, [i], s)",
+    "aten.index_put.default(a, [i - 3], a[:, :4])",
+    "aten.index_put.default(a, [i, i], c[:3])",
+    "aten.index_put.default(a, [None, i], p[:, :3])",
+    "aten.index_put.default(c, [e], c[:2], True)",
+    "aten.index_put.default(h, [e[0]], h[:2], True)",
+    "aten.scatter_add.default(a, 1, g, p)",
+    "aten.scatter_add.default(n, 0, g[:2], k)",
+    "aten.scatter_add.default(a, 1, g[:, :1], p)",
+    "aten.scatter_add.default(a, 1, g[:, :2] * 0, p)",
+    "aten.scatter_reduce.two(a, 1, g, p, 'sum')",
+    "aten.scatter_reduce.two(a, 0, g[:2], p, 'amax')",
+    "aten.scatter_reduce.two(n, 1, g, k, 'amin')",
+    "aten.scatter_reduce.two(w, 1, g * 0, w, 'amin')",
+    "aten.scatter_reduce.two(a, 1, g[:1], p, 'amin', include_self=False)",
+    "aten.scatter_reduce.two(n, 0, g[:1], k, 'amax', include_self=False)",
+    "aten.scatter_reduce.two(a, 0, g[:2] * 0, p, 'mean', include_self=False)",
+    "aten.scatter_reduce.two(a, 0, g[:2] * 0, p, 'mean')",
+    "aten.index_add.default(a, 1, i, p[:, :3], alpha=2)",
+    "aten.index_reduce.default(a, 1, i, p[:, :3], 'amax')",
+    "aten.index_reduce.default(a, 0, i[:2] * 0, p[:2], 'mean', include_self=False)",
+    "aten.embedding_dense_backward.default(b[:, :2], e, 5, -1, False)",
+    "aten.embedding_dense_backward.default(b[:, :2], e, 5, 0, False)",
+    "aten.scatter.src(a, 0, g[:1], p)",
+    "aten.scatter.value(a, 1, g[:, :1], 0.5)",
+    "aten.index.Tensor(a, [i - 2])",
+    "aten.index.Tensor(a, [None, e])",
+    "aten.index.Tensor(b, [e - 1, None, e])",
+    "aten.index.Tensor(b, [i - 1, i[:, None]])",
+    "aten.index.Tensor(b, [None, i, i])",
+    "aten.sum.dim_IntList(b, [0, -1], True)",
+    "aten.sum.dim_IntList(h, [1])",
+    "aten.sum.dim_IntList(a, None)",
+    "aten.sum.dim_IntList(n, [0], dtype=torch.float32)",
+    "aten.sum.default(m)",
+    "aten.sum.default(s)",
+    "aten.sum.default(o)",
+    "aten.mean.dim(b, [1], True)",
+    "aten.mean.dim(a, [-1], dtype=torch.float64)",
+    "aten.mean.default(h)",
+    "aten.amax.default(b, [0, 2])",
+    "aten.amax.default(h, [-1], True)",
+    "aten.amin.default(b, [0, 2])",
+    "aten.amin.default(h, [-1], True)",
+    "aten.max.default(a)",
+    "aten.min.default(a)",
+    "aten.prod.default(a)",
+    "aten.prod.dim_int(a, -1, True)",
+    "aten.any.default(m)",
+    "aten.any.dim(n, 1, True)",
+    "aten.any.dims(w, [0])",
+    "aten.all.default(m)",
+    "aten.all.dim(n, 1, True)",
+    "aten.all.dims(w, [0])",
+    "aten.max.dim(w, 1)",
+    "aten.max.dim(n, 0, True)",
+    "aten.max.dim(b, -2)",
+    "aten.max.dim(o, 1)",
+    "aten.argmax.default(a)",
+    "aten.argmax.default(w, 1, True)",
+    "aten.min.dim(w, 1)",
+    "aten.min.dim(n, 0, True)",
+    "aten.min.dim(b, -2)",
+    "aten.min.dim(o, 1)",
+    "aten.argmin.default(a)",
+    "aten.argmin.default(w, 1, True)",
+    "aten.var.correction(b, [1])",
+    "aten.var.correction(a, [0, 1], correction=1.3, keepdim=True)",
+    "aten.var.correction(h, None, correction=0)",
+    "aten.var.correction(c, [0], correction=9)",
+    "aten.var_mean.correction(b, [-1], correction=0, keepdim=True)",
+    "aten.var_mean.correction(a, [0], correction=0.5)",
+    "aten.sort.default(a, 1, True)",
+    "aten.sort.stable(n, stable=True, dim=0)",
+    "aten.argsort.default(a, 0)",
+    "aten.median.dim(w, 1)",
+    "aten.median.dim(n, 0, True)",
+    "aten.median.default(a)",
+    "aten.median.default(w)",
+    "aten.cumsum.default(a, 1)",
+    "aten.cumprod.default(a, 1)",
+    "aten.cummax.default(w, 0)",
+    "aten.cummax.default(n, 1)",
+    "aten.cummin.default(w, 0)",
+    "aten.cummin.default(n, 1)",
+    "aten.histc.default(a, 4, -1, 2)",
+    "aten.mm.default(a, p.t())",
+    "aten.bmm.default(b, b.transpose(1, 2))",
+    "aten.mv.default(a, c)",
+    "aten.dot.default(c, c)",
+    "aten.addmm.default(s, a, p.t(), beta=0.5, alpha=2)",
+    "aten.reflection_pad1d_backward.default(a[:, :4], a[:, :2], [1, 1])",
+    "aten.reflection_pad2d_backward.default(b, b[:, :2, :2], [1, 1, 1, 0])",
+    "aten.reflection_pad2d_backward.default(b, torch.ones(2, 3, 3), [2, -1, 0, 0])",
+    "aten.reflection_pad2d_backward.default(b.half(), b[:, :2, :3].half(), [0, 1, 1, 0])",
+    "aten.reflection_pad3d_backward.default(b[None], b[None, :, :2, :2], [1, 1, 0, 1, 0, 0])",
+    "aten.replication_pad1d_backward.default(a, a[:, :1], [1, 2])",
+    "aten.replication_pad2d_backward.default(b, b[:, :2, :2], [2, 0, 0, 1])",
+    "aten.replication_pad2d_backward.default(b, torch.ones(2, 2, 6), [-1, -1, 0, 1])",
+    "aten.replication_pad3d_backward.default(b[None], b[None, :, :2, :1], [1, 2, 1, 0, 0, 0])",
+    "aten.acos.default(u)",
+    "aten.acosh.default(p + 1)",
+    "aten.asin.default(u)",
+    "aten.asinh.default(a)",
+    "aten.atan.default(a)",
+    "aten.atanh.default(u)",
+    "aten.cos.default(a)",
+    "aten.cosh.default(a)",
+    "aten.erf.default(a)",
+    "aten.erfc.default(a)",
+    "aten.erfinv.default(u)",
+    "aten.exp.default(h)",
+    "aten.exp2.default(a)",
+    "aten.expm1.default(a)",
+    "aten.lgamma.default(p)",
+    "aten.log.default(p)",
+    "aten.log10.default(p)",
+    "aten.log1p.default(p)",
+    "aten.log2.default(p)",
+    "aten.reciprocal.default(p)",
+    "aten.rsqrt.default(p)",
+    "aten.sigmoid.default(n)",
+    "aten.sin.default(a)",
+    "aten.sinh.default(a)",
+    "aten.sqrt.default(p)",
+    "aten.tan.default(u)",
+    "aten.tanh.default(h)",
+    "aten.abs.default(a)",
+    "aten.ceil.default(a)",
+    "aten.floor.default(a)",
+    "aten.neg.default(h)",
+    "aten.relu.default(a)",
+    "aten.round.default(a)",
+    "aten.trunc.default(a)",
+    "aten.bitwise_not.default(n)",
+    "aten.isfinite.default(w)",
+    "aten.isinf.default(w)",
+    "aten.isnan.default(w)",
+    "aten.signbit.default(w)",
+    "aten.logical_not.default(w)",
+    "aten.isneginf.default(w)",
+    "aten.isposinf.default(w)",
+    "aten.sign.default(w)",
+    "aten.sgn.default(n)",
+    "aten.angle.default(w)",
+    "aten.angle.default(n)",
+    "aten.frac.default(a)",
+    "aten.round.decimals(a, decimals=2)",
+    "aten.round.decimals(a, decimals=-1)",
+    "aten.silu.default(h)",
+    "aten.gelu.default(a)",
+    "aten.gelu.default(a, approximate='tanh')",
+    "aten.add.Tensor(a, c, alpha=2)",
+    "aten.add.Tensor(m, m)",
+    "aten.add.Tensor(n, 0.5)",
+    "aten.add.Tensor(h, a)",
+    "aten.add.Tensor(o, o)",
+    "aten.add.Tensor(o, n)",
+    "aten.add.Scalar(a, 2)",
+    "aten.sub.Tensor(a, c, alpha=0.5)",
+    "aten.sub.Tensor(o, 50)",
+    "aten.sub.Scalar(n, 2)",
+    "aten.rsub.Tensor(a, c)",
+    "aten.rsub.Scalar(a, 1.0)",
+    "aten.mul.Tensor(a, c)",
+    "aten.mul.Tensor(m, m)",
+    "aten.mul.Tensor(a, m)",
+    "aten.mul.Tensor(o, o)",
+    "aten.mul.Scalar(h, 2.5)",
+    "aten.div.Tensor(a, p)",
+    "aten.div.Tensor(n, 4)",
+    "aten.div.Scalar(h, 3.0)",
+    "aten.div.Tensor_mode(a, p, rounding_mode='floor')",
+    "aten.div.Tensor_mode(a, p, rounding_mode='trunc')",
+    "aten.div.Tensor_mode(n, k, rounding_mode='floor')",
+    "aten.div.Tensor_mode(n, k, rounding_mode='trunc')",
+    "aten.div.Tensor_mode(a, p, rounding_mode=None)",
+    "aten.floor_divide.default(n, 3)",
+    "aten.remainder.Tensor(a, p)",
+    "aten.remainder.Scalar(n, 3)",
+    "aten.fmod.Tensor(a, p)",
+    "aten.fmod.Scalar(n, 3)",
+    "aten.pow.Tensor_Tensor(p, a)",
+    "aten.pow.Tensor_Scalar(a, 2)",
+    "aten.pow.Tensor_Scalar(p, 0.5)",
+    "aten.pow.Tensor_Scalar(a, 3.0)",
+    "aten.pow.Tensor_Scalar(p, -1.5)",
+    "aten.pow.Scalar(2.0, a)",
+    "aten.maximum.default(a, c)",
+    "aten.minimum.default(n, k)",
+    "aten.atan2.default(a, p)",
+    "aten.nextafter.default(a, c)",
+    "aten.gcd.default(n, k)",
+    "aten.fmax.default(w, a)",
+    "aten.fmin.default(w, a)",
+    "aten.copysign.Tensor(a, c)",
+    "aten.eq.Tensor(a, c)",
+    "aten.eq.Tensor(n, k)",
+    "aten.eq.Tensor(o, n)",
+    "aten.eq.Scalar(n, 0.5)",
+    "aten.eq.Scalar(a, 0)",
+    "aten.ne.Tensor(a, c)",
+    "aten.ne.Tensor(n, k)",
+    "aten.ne.Tensor(o, n)",
+    "aten.ne.Scalar(n, 0.5)",
+    "aten.ne.Scalar(a, 0)",
+    "aten.lt.Tensor(a, c)",
+    "aten.lt.Tensor(n, k)",
+    "aten.lt.Tensor(o, n)",
+    "aten.lt.Scalar(n, 0.5)",
+    "aten.lt.Scalar(a, 0)",
+    "aten.le.Tensor(a, c)",
+    "aten.le.Tensor(n, k)",
+    "aten.le.Tensor(o, n)",
+    "aten.le.Scalar(n, 0.5)",
+    "aten.le.Scalar(a, 0)",
+    "aten.gt.Tensor(a, c)",
+    "aten.gt.Tensor(n, k)",
+    "aten.gt.Tensor(o, n)",
+    "aten.gt.Scalar(n, 0.5)",
+    "aten.gt.Scalar(a, 0)",
+    "aten.ge.Tensor(a, c)",
+    "aten.ge.Tensor(n, k)",
+    "aten.ge.Tensor(o, n)",
+    "aten.ge.Scalar(n, 0.5)",
+    "aten.ge.Scalar(a, 0)",
+    "aten.bitwise_and.Tensor(n, k)",
+    "aten.bitwise_and.Tensor(m, m)",
+    "aten.bitwise_and.Scalar(n, 5)",
+    "aten.bitwise_or.Tensor(n, k)",
+    "aten.bitwise_or.Tensor(m, m)",
+    "aten.bitwise_or.Scalar(n, 5)",
+    "aten.bitwise_xor.Tensor(n, k)",
+    "aten.bitwise_xor.Tensor(m, m)",
+    "aten.bitwise_xor.Scalar(n, 5)",
+    "aten.bitwise_left_shift.Tensor(k, n)",
+    "aten.bitwise_left_shift.Tensor_Scalar(o, 2)",
+    "aten.bitwise_left_shift.Tensor_Scalar(n, 99)",
+    "aten.__lshift__.Tensor(k, n)",
+    "aten.__lshift__.Scalar(o, 2)",
+    "aten.__lshift__.Scalar(n, 99)",
+    "aten.bitwise_right_shift.Tensor(k, n)",
+    "aten.bitwise_right_shift.Tensor_Scalar(o, 2)",
+    "aten.bitwise_right_shift.Tensor_Scalar(n, 99)",
+    "aten.__rshift__.Tensor(k, n)",
+    "aten.__rshift__.Scalar(o, 2)",
+    "aten.__rshift__.Scalar(n, 99)",
+    "aten.logical_and.default(m, n)",
+    "aten.logical_or.default(m, n)",
+    "aten.logical_xor.default(m, n)",
+    "aten.where.self(m, a, c)",
+    "aten.where.self(m, n, s)",
+    "aten.clamp.default(w, -1, 0.5)",
+    "aten.clamp.default(a, None, 0.5)",
+    "aten.clamp.default(a, 1, -1)",
+    "aten.clamp.Tensor(a, c, None)",
+    "aten.clamp_min.default(a, 0.5)",
+    "aten.clamp_max.default(n, 1)",
+    "aten.hardtanh.default(a)",
+    "aten.leaky_relu.default(a, 0.1)",
+    "aten.elu.default(a, 0.7)",
+    "aten.addcmul.default(a, c, p, value=0.5)",
+    "aten.addcdiv.default(a, c, p, value=0.5)",
+    "aten.max_pool2d_with_indices.default(b, [2, 2])",
+    "aten.max_pool2d_with_indices.default(w[None], [3, 2], [2, 1], [1, 1], 1, True)",
+    "aten.max_pool2d_with_indices.default(n[None], [2, 2], [1, 1], [0, 0], 2)",
+    "aten.max_pool3d_with_indices.default(b[None], [2, 2, 2], [1, 1, 2], [1, 0, 1])",
+    "prims._low_memory_max_pool_with_offsets.default(w[None], [3, 2], [2, 1], [1, 1], [1, 1], True)",
+    "prims._low_memory_max_pool_with_offsets.default(b[None], [2, 2, 2], [1, 1, 2], [1, 0, 1], [1] * 3, False)",
+    "prims._low_memory_max_pool_with_offsets.default(b.round(), [1, 3], [1, 1], [0, 1], [1, 1], False)",
+    "prims._low_memory_max_pool_with_offsets.default(-1 / (0 * b).abs(), [2, 2], [3, 1], [1, 1], [2, 1], False)",
+    "prims._low_memory_max_pool_with_offsets.default(n[None], [2, 2], [1, 2], [0, 0], [2, 1], True)",
+    "prims._low_memory_max_pool_with_offsets.default(h[None], [3, 3], [2, 2], [1, 1], [1, 1], False)",
+    "prims._low_memory_max_pool_offsets_to_indices.default((o % 6)[None], [3, 2], [9, 9], [2, 1], [1, 1], [1, 3])",
+    "aten.avg_pool2d.default(b, [2, 2])",
+    "aten.avg_pool2d.default(h[None], [2, 3], [1, 2], [1, 1])",
+    "aten.avg_pool2d.default(a[None], [2, 2], [2, 2], [1, 1], True, False)",
+    "aten.avg_pool2d.default(a[None], [2, 2], [2, 2], [0, 0], True, True, 3)",
+    "aten.avg_pool3d.default(b[None], [2, 2, 2], [1, 1, 2], [1, 0, 1])",
+    "aten.avg_pool2d_backward.default(b[:, :1, :2], b, [2, 2], [], [0, 0], False, True, None)",
+    "aten.avg_pool2d_backward.default(a[None, :, :3], a[None], [3, 2], [1, 2], [1, 1], False, False, None)",
+    "aten.avg_pool2d_backward.default(b, torch.ones(2, 5, 7), [5, 3], [2, 2], [2, 1], True, True, 1)",
+    "aten.avg_pool2d_backward.default(b, torch.ones(2, 7, 9), [1, 2], [3, 3], [0, 1], True, False, None)",
+    "aten.avg_pool3d_backward.default(b[None, :1, :1, :2], b[None], [2] * 3, [], [0] * 3, False, True, 5)",
+    "fuser_lab.max_pool_gradient.default(b[:1, :2], m[None, :2].char(), [3, 4], [2, 1], [1, 1], [0, 0], [1, 1])",
+    ("fuser_lab.max_pool_gradient.default(b[:, :2, :3], (o % 6).char()[:2, None, :3].expand(2, 2, 3), "
+    "[5, 9], [3, 2], [2, 2], [0, 0], [1, 3])"),
+    ("aten.max_pool2d_with_indices_backward.default(b[:1, :2, :2], b[:1], [2, 3], [1, 1], [0, 0], "
+    "[1, 1], False, e[None] * 0 + 5)"),
+    "aten._adaptive_avg_pool3d.default(b[None], [1, 3, 2])",
+    "aten._adaptive_avg_pool2d_backward.default(b[:, :1, :2], b)",
+    "aten._adaptive_avg_pool2d_backward.default(h[None], torch.ones(1, 6, 4).half())",
+    "aten._adaptive_avg_pool3d_backward.default(b[None, :1, :, :2], b[None])",
+)
+LAX = {
+    "gather": [
+        "jnp.take(a, i, 0)", "jnp.take(a, e, 1)", "a[i - 1, i]", "jnp.take(a, i + 1, 0)", "jnp.take(n, i + 1, 0)",
+        "jnp.take_along_axis(a, k % 4, 1)", "jnp.take_along_axis(b, e[:, :, None], 1)",
+        "jnp.take(a, i + 1, 0, mode='clip')", "b[:, i - 1, 1]",
+    ],
+    "scatter_add": [
+        "c.at[i].add(p[0, :3])", "a.at[:, i].add(p[:, :3])", "a.at[i + 1].add(p)", "a.at[i - 1, i].add(2.0)",
+        "jax.grad(lambda x: jnp.take_along_axis(x, k % 4, 1).sum())(a)", "n.at[i].add(k)",
+    ],
+    "scatter": ["a.at[1].set(2.0)", "a.at[i].set(p)", "a.at[:, i + 1].set(p[:, :3])", "n.at[i - 1, i].set(7)"],
+    "acos": ["lax.acos(u)"],
+    "acosh": ["lax.acosh(p + 1)"],
+    "asin": ["lax.asin(u)"],
+    "asinh": ["lax.asinh(a)"],
+    "atan": ["lax.atan(a)"],
+    "atanh": ["lax.atanh(u)"],
+    "ceil": ["lax.ceil(w)"],
+    "cos": ["lax.cos(a)"],
+    "cosh": ["lax.cosh(a)"],
+    "erf": ["lax.erf(h)"],
+    "erf_inv": ["lax.erf_inv(u)"],
+    "erfc": ["lax.erfc(a)"],
+    "exp": ["lax.exp(h)"],
+    "exp2": ["lax.exp2(a)"],
+    "expm1": ["lax.expm1(a)"],
+    "floor": ["lax.floor(w)"],
+    "is_finite": ["lax.is_finite(w)"],
+    "lgamma": ["lax.lgamma(p)"],
+    "log": ["lax.log(p)"],
+    "log1p": ["lax.log1p(p)"],
+    "logistic": ["lax.logistic(w)"],
+    "neg": ["lax.neg(n)"],
+    "not": ["lax.bitwise_not(n)"],
+    "rsqrt": ["lax.rsqrt(p)"],
+    "sin": ["lax.sin(a)"],
+    "sinh": ["lax.sinh(a)"],
+    "sqrt": ["lax.sqrt(p)"],
+    "tan": ["lax.tan(u)"],
+    "tanh": ["lax.tanh(h)"],
+    "abs": ["lax.abs(w)", "lax.abs(n)"],
+    "square": ["lax.square(h)", "lax.square(n)"],
+    "sign": ["lax.sign(w)", "lax.sign(n)"],
+    "round": ["lax.round(v)", "lax.round(v, lax.RoundingMethod.TO_NEAREST_EVEN)"],
+    "integer_pow": [
+        "lax.integer_pow(a, 5)", "lax.integer_pow(p, -3)", "lax.integer_pow(n, 2)", "lax.integer_pow(a, 0)",
+    ],
+    "add": ["lax.add(a, p)", "lax.add(o, o)", "lax.add(a, 2.5)"],
+    "mul": ["lax.mul(h, h)", "lax.mul(n, 3)"],
+    "sub": ["lax.sub(1.0, a)", "lax.sub(n, k)"],
+    "max": ["lax.max(w, a)", "lax.max(a, w)", "lax.max(n, k)"],
+    "min": ["lax.min(w, a)", "lax.min(a, w)", "lax.min(w, 0.0)"],
+    "nextafter": ["lax.nextafter(a, p)"],
+    "atan2": ["lax.atan2(a, p)"],
+    "add_any": ["jax.vjp(lambda x: x * x, a)[1](p)[0]"],
+    "div": ["lax.div(a, p)", "lax.div(n, k)", "lax.div(k, n)", "lax.div(n, -2)", "lax.div(1.0, w)"],
+    "rem": ["lax.rem(a, p)", "lax.rem(n, k)", "lax.rem(k, n)", "lax.rem(n, -3)"],
+    "pow": ["lax.pow(p, a)", "lax.pow(p, 2.5)", "lax.pow(a, n)", "lax.pow(2.0, a)"],
+    "clamp": ["lax.clamp(-0.5, w, 0.5)", "lax.clamp(-p, w, p)", "lax.clamp(-2, n, 3)"],
+    "and": ["lax.bitwise_and(n, k)"],
+    "or": ["lax.bitwise_or(m, m)"],
+    "xor": ["lax.bitwise_xor(n, 5)"],
+    "eq": ["lax.eq(w, a)", "lax.eq(n, k)", "lax.eq(a, 0.5)"],
+    "ne": ["lax.ne(w, a)", "lax.ne(n, k)", "lax.ne(a, 0.5)"],
+    "lt": ["lax.lt(w, a)", "lax.lt(n, k)", "lax.lt(a, 0.5)"],
+    "le": ["lax.le(w, a)", "lax.le(n, k)", "lax.le(a, 0.5)"],
+    "gt": ["lax.gt(w, a)", "lax.gt(n, k)", "lax.gt(a, 0.5)"],
+    "ge": ["lax.ge(w, a)", "lax.ge(n, k)", "lax.ge(a, 0.5)"],
+    "shift_left": ["lax.shift_left(n, t)", "lax.shift_left(n, 3)"],
+    "shift_right_arithmetic": ["lax.shift_right_arithmetic(n, t)", "lax.shift_right_arithmetic(n, 99)"],
+    "shift_right_logical": ["lax.shift_right_logical(o, jnp.uint8(2))"],
+    "select_n": ["lax.select_n(m, a, p)", "lax.select_n(e, a[:2, :2], p[:2, :2], u[:2, :2])", "lax.select_n(m, n, k)"],
+    "convert_element_type": [
+        "lax.convert_element_type(w, jnp.int32)", "lax.convert_element_type(1e10 * w, jnp.int32)",
+        "lax.convert_element_type(300 * a, jnp.uint8)", "lax.convert_element_type(w, jnp.bool_)",
+        "lax.convert_element_type(a, jnp.bfloat16)", "lax.convert_element_type(300 + n, jnp.int8)",
+        "lax.convert_element_type(m, jnp.float32)",
+    ],
+    "reduce_precision": ["lax.reduce_precision(w, 8, 7)"],
+    "copy": ["jnp.copy(a)"],
+    "stop_gradient": ["lax.stop_gradient(a)"],
+    "optimization_barrier": ["lax.optimization_barrier(a)"],
+    "device_put": ["jax.device_put(a)"],
+    "cbrt": ["lax.cbrt(a)"],
+    "reduce_sum": ["jnp.sum(b, (0, 2))", "jnp.sum(n)", "lax.reduce_sum(h, (1,))"],
+    "reduce_prod": ["jnp.prod(p, 1)"],
+    "reduce_max": ["jnp.max(w, 1)", "jnp.max(n)", "jnp.max(h, 0)"],
+    "reduce_min": ["jnp.min(w, 0)", "jnp.min(k, 1)"],
+    "reduce_or": ["jnp.any(m, 1)"],
+    "reduce_and": ["jnp.all(m, 0)"],
+    "argmax": ["lax.argmax(w, 1, jnp.int32)", "lax.argmax(k, 0, jnp.int32)", "lax.argmax(a, 1, jnp.int32)"],
+    "argmin": ["lax.argmin(w, 1, jnp.int32)", "lax.argmin(k, 0, jnp.int32)", "lax.argmin(a, 1, jnp.int32)"],
+    "cumsum": ["lax.cumsum(a, 1)", "lax.cumsum(n, 0, reverse=True)"],
+    "cumprod": ["lax.cumprod(a, 1)", "lax.cumprod(n, 0, reverse=True)"],
+    "cummax": ["lax.cummax(a, 1)", "lax.cummax(n, 0, reverse=True)"],
+    "cummin": ["lax.cummin(a, 1)", "lax.cummin(n, 0, reverse=True)"],
+    "sort": ["lax.sort(w, 1)", "lax.sort(n, 0)", "jnp.argsort(k, 1)", "lax.sort([n, a], 1, num_keys=1)"],
+    "broadcast_in_dim": [
+        "lax.broadcast_in_dim(c, (2, 4, 3), (1,))", "lax.broadcast_in_dim(a[:, :1], (3, 4, 5), (0, 1))",
+        "lax.broadcast_in_dim(a[0, 0], (2, 3), ())", "lax.broadcast_in_dim(1.5, (2, 3), ())",
+    ],
+    "reshape": ["lax.reshape(a, (2, 6))", "lax.reshape(a[:1, :1], ())"],
+    "bitcast_convert_type": [
+        "lax.bitcast_convert_type(a, jnp.int32)", "lax.bitcast_convert_type(a, jnp.uint8)",
+        "lax.bitcast_convert_type(lax.bitcast_convert_type(a, jnp.int16) + 1, jnp.float32)",
+    ],
+    "squeeze": ["lax.squeeze(a[:1], (0,))"],
+    "transpose": ["lax.transpose(b, (2, 0, 1))"],
+    "slice": ["lax.slice(a, (1, 0), (3, 2))", "lax.slice(a, (0, 1), (3, 4), (2, 2))"],
+    "rev": ["lax.rev(b, (0, 2))"],
+    "pad": [
+        "lax.pad(a, 0.5, ((1, 2, 0), (0, 1, 0)))", "lax.pad(a, 0.0, ((-1, 0, 0), (1, -2, 0)))",
+        "lax.pad(n, 7, ((0, 1, 0), (0, 0, 0)))",
+    ],
+    "concatenate": ["lax.concatenate([a, p, u], 1)"],
+    "stack": ["jnp.stack([a, p], 1)"],
+    "unstack": ["jnp.unstack(a, axis=1)"],
+    "tile": ["jnp.tile(a, (2, 3))"],
+    "split": ["lax.split(a, (1, 3), axis=1)"],
+    "iota": ["lax.broadcasted_iota(jnp.int32, (3, 4), 1)", "lax.iota(jnp.float32, 5)"],
+    "dynamic_slice": [
+        "lax.dynamic_slice(a, (1, 3), (2, 2))", "lax.dynamic_slice(a, (i[0], i[1]), (2, 3))",
+        "lax.dynamic_index_in_dim(a, -1, 1)",
+    ],
+    "dynamic_update_slice": [
+        "lax.dynamic_update_slice(a, p[:2, :2], (2, 1))", "lax.dynamic_update_slice(a, p[:2, :2], (i[1], i[2]))",
+    ],
+}

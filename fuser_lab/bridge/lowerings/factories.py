@@ -27,26 +27,17 @@ def _known_number(call: Call) -> str | None:
     return None
 
 
-@lowering(
-    "aten.full.default", "aten.full_like.default", "aten.new_full.default", refuse=_known_number, computes=False,
-    samples=["aten.full.default([3, 4], 2.5)", "aten.full_like.default(a, 2)"],
-)
+@lowering("aten.full.default", "aten.full_like.default", "aten.new_full.default", refuse=_known_number, computes=False)
 def _full(to: Emitter, like: Any, fill_value: Any, **_: Any) -> Any:
     return _fill(to, fill_value)
 
 
-@lowering(
-    "aten.zeros.default", "aten.zeros_like.default", "aten.new_zeros.default", computes=False,
-    samples=["aten.zeros_like.default(n)"],
-)
+@lowering("aten.zeros.default", "aten.zeros_like.default", "aten.new_zeros.default", computes=False)
 def _zeros(to: Emitter, *_: Any, **__: Any) -> Any:
     return _fill(to, 0)
 
 
-@lowering(
-    "aten.ones.default", "aten.ones_like.default", "aten.new_ones.default", computes=False,
-    samples=["aten.ones_like.default(a)"],
-)
+@lowering("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default", computes=False)
 def _ones(to: Emitter, *_: Any, **__: Any) -> Any:
     return _fill(to, 1)
 
@@ -54,14 +45,13 @@ def _ones(to: Emitter, *_: Any, **__: Any) -> Any:
 @lowering(
     "aten.empty.memory_format", "aten.empty_strided.default", "aten.empty_permuted.default", "aten.empty_like.default",
     "aten.new_empty.default", "aten.new_empty_strided.default", computes=False,
-    samples=["aten.empty.memory_format([0, 3])"],
 )  # fmt: skip
 def _empty(to: Emitter, *_: Any, **__: Any) -> Any:
     # Any values are valid.
     return _fill(to, 0)
 
 
-@lowering("aten.scalar_tensor.default", computes=False, samples=["aten.scalar_tensor.default(2.5)"])
+@lowering("aten.scalar_tensor.default", computes=False)
 def _scalar_tensor(to: Emitter, value: Any, **_: Any) -> Any:
     return _fill(to, value)
 
@@ -77,8 +67,6 @@ def _exact_range(call: Call) -> str | None:
 
 @lowering(
     "aten.arange.start_step", "aten.arange.start", "aten.arange.default", refuse=_exact_range, computes=False,
-    samples=["aten.arange.start_step(2, 11, 3)", "aten.arange.start_step(0, 4, 1, dtype=torch.float32)",
-             "aten.arange.start_step(0.1, 2.0, 0.3)"],
 )  # fmt: skip
 def _arange(to: Emitter, *bounds: int, **_: Any) -> Any:
     start = bounds[0] if len(bounds) > 1 else 0
@@ -89,9 +77,6 @@ def _arange(to: Emitter, *bounds: int, **_: Any) -> Any:
     return to.cast(to.places(to.call.result.size, start, step), to.dtype)
 
 
-@lowering(
-    "prims.iota.default", computes=False,
-    samples=["prims.iota.default(5, start=2, step=3, dtype=torch.int64, device='cpu', requires_grad=False)"],
-)
+@lowering("prims.iota.default", computes=False)
 def _iota(to: Emitter, length: int, *, start: int = 0, step: int = 1, **_: Any) -> Any:
     return to.cast(to.places(length, start, step), to.dtype)

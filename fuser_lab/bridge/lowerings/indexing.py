@@ -11,20 +11,20 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.targets import has_own_memory
 
 
-@lowering("aten.index_select.default", refuse=not_empty, samples=["aten.index_select.default(a, 1, i)"])
+@lowering("aten.index_select.default", refuse=not_empty)
 def _index_select(to: Emitter, x: Any, dim: int, index: Any) -> Any:
     if not x.ndim:
         return to.ops.set(x)
     return to.ops.index_select(x, to.reshape(index, [prod(to.shape(index))]), axis_of(dim, x.ndim))
 
 
-@lowering("aten.embedding.default", refuse=not_empty, samples=["aten.embedding.default(a, e)"])
+@lowering("aten.embedding.default", refuse=not_empty)
 def _embedding(to: Emitter, weight: Any, index: Any, *_: Any) -> Any:
     rows = to.ops.index_select(weight, to.reshape(index, [prod(to.shape(index))]), 0)
     return to.reshape(rows, to.call.result.shape)
 
 
-@lowering("aten.gather.default", refuse=not_empty, samples=["aten.gather.default(a, 1, g)"])
+@lowering("aten.gather.default", refuse=not_empty)
 def _gather(to: Emitter, x: Any, dim: int, index: Any, **_: Any) -> Any:
     if not x.ndim:
         return to.expand(to.reshape(x, [1] * index.ndim), to.shape(index))
@@ -45,12 +45,7 @@ def _indexed_by_ints(call: Call) -> str | None:
     return not_empty(call)
 
 
-@lowering(
-    "aten.index_put.default", refuse=_indexed_by_ints,
-    samples=["aten.index_put.default(c, [i], s)", "aten.index_put.default(a, [i - 3], a[:, :4])",
-             "aten.index_put.default(a, [i, i], c[:3])", "aten.index_put.default(a, [None, i], p[:, :3])",
-             "aten.index_put.default(c, [e], c[:2], True)", "aten.index_put.default(h, [e[0]], h[:2], True)"],
-)  # fmt: skip
+@lowering("aten.index_put.default", refuse=_indexed_by_ints)
 def _index_put(to: Emitter, x: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
     shape = to.shape(x)
     count = prod(shape)
@@ -74,11 +69,7 @@ def _has_axes(call: Call) -> str | None:
     return not_empty(call) if call.tensors[0].ndim else "a tensor has no axes"
 
 
-@lowering(
-    "aten.scatter_add.default", refuse=_has_axes,
-    samples=["aten.scatter_add.default(a, 1, g, p)", "aten.scatter_add.default(n, 0, g[:2], k)",
-             "aten.scatter_add.default(a, 1, g[:, :1], p)", "aten.scatter_add.default(a, 1, g[:, :2] * 0, p)"],
-)
+@lowering("aten.scatter_add.default", refuse=_has_axes)
 def _scatter_add(to: Emitter, x: Any, dim: int, index: Any, source: Any) -> Any:
     for place, size in enumerate(to.shape(index)):
         if to.shape(source)[place] != size:
@@ -153,15 +144,7 @@ def _reverse(to: Emitter, x: Any) -> Any:
     return to.ops.neg(x) if x.dtype.is_float else to.ops.sub(to.full((), -1, x.dtype), x)
 
 
-@lowering(
-    "aten.scatter_reduce.two", refuse=_reduces,
-    samples=["aten.scatter_reduce.two(a, 1, g, p, 'sum')", "aten.scatter_reduce.two(a, 0, g[:2], p, 'amax')",
-             "aten.scatter_reduce.two(n, 1, g, k, 'amin')", "aten.scatter_reduce.two(w, 1, g * 0, w, 'amin')",
-             "aten.scatter_reduce.two(a, 1, g[:1], p, 'amin', include_self=False)",
-             "aten.scatter_reduce.two(n, 0, g[:1], k, 'amax', include_self=False)",
-             "aten.scatter_reduce.two(a, 0, g[:2] * 0, p, 'mean', include_self=False)",
-             "aten.scatter_reduce.two(a, 0, g[:2] * 0, p, 'mean')"],
-)  # fmt: skip
+@lowering("aten.scatter_reduce.two", refuse=_reduces)
 def _scatter_reduce(
     to: Emitter, x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True,
 ) -> Any:
@@ -192,7 +175,7 @@ def _reduced_at(
     return to.ops.truediv(total, count)
 
 
-@lowering("aten.index_add.default", refuse=_has_axes, samples=["aten.index_add.default(a, 1, i, p[:, :3], alpha=2)"])
+@lowering("aten.index_add.default", refuse=_has_axes)
 def _index_add(to: Emitter, x: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
     axis, shape = axis_of(dim, x.ndim), to.shape(source)
     places = to.reshape(index, [shape[axis] if place == axis else 1 for place in range(x.ndim)])
@@ -201,11 +184,7 @@ def _index_add(to: Emitter, x: Any, dim: int, index: Any, source: Any, *, alpha:
     return add_at(to, x, to.expand(places, shape), source, axis)
 
 
-@lowering(
-    "aten.index_reduce.default", refuse=_reduces,
-    samples=["aten.index_reduce.default(a, 1, i, p[:, :3], 'amax')",
-             "aten.index_reduce.default(a, 0, i[:2] * 0, p[:2], 'mean', include_self=False)"],
-)  # fmt: skip
+@lowering("aten.index_reduce.default", refuse=_reduces)
 def _index_reduce(
     to: Emitter, x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True,
 ) -> Any:
@@ -218,11 +197,7 @@ def _counts_nothing(call: Call) -> str | None:
     return "rows are scaled by their number" if call.argument(4, "scale_grad_by_freq") else not_empty(call)
 
 
-@lowering(
-    "aten.embedding_dense_backward.default", refuse=_counts_nothing,
-    samples=["aten.embedding_dense_backward.default(b[:, :2], e, 5, -1, False)",
-             "aten.embedding_dense_backward.default(b[:, :2], e, 5, 0, False)"],
-)  # fmt: skip
+@lowering("aten.embedding_dense_backward.default", refuse=_counts_nothing)
 def _embedding_backward(to: Emitter, gradient: Any, index: Any, rows: int, padding: int, _: bool) -> Any:
     count, width = prod(to.shape(index)), to.shape(gradient)[-1]
     flat, at = to.reshape(gradient, [count, width]), to.reshape(index, [count, 1])
@@ -231,10 +206,7 @@ def _embedding_backward(to: Emitter, gradient: Any, index: Any, rows: int, paddi
     return add_at(to, to.full((rows, width), 0.0, to.dtype), to.expand(at, (count, width)), flat, 0)
 
 
-@lowering(
-    "aten.scatter.src", "aten.scatter.value", refuse=not_empty,
-    samples=["aten.scatter.value(a, 1, g[:, :1], 0.5)", "aten.scatter.src(a, 0, g[:1], p)"],
-)
+@lowering("aten.scatter.src", "aten.scatter.value", refuse=not_empty)
 def _scatter(to: Emitter, x: Any, dim: int, index: Any, source: Any) -> Any:
     shape = to.shape(index)
     if isinstance(source, bool | int | float):
@@ -252,12 +224,7 @@ def _scatter(to: Emitter, x: Any, dim: int, index: Any, source: Any) -> Any:
     return x
 
 
-@lowering(
-    "aten.index.Tensor", "aten._unsafe_index.Tensor", refuse=_indexed_by_ints,
-    samples=["aten.index.Tensor(a, [i - 2])", "aten.index.Tensor(a, [None, e])",
-             "aten.index.Tensor(b, [e - 1, None, e])", "aten.index.Tensor(b, [i - 1, i[:, None]])",
-             "aten.index.Tensor(b, [None, i, i])"],
-)  # fmt: skip
+@lowering("aten.index.Tensor", "aten._unsafe_index.Tensor", refuse=_indexed_by_ints)
 def _index(to: Emitter, x: Any, indices: Any) -> Any:
     return _elements_at(to, x, indices)
 

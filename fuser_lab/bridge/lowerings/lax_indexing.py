@@ -131,12 +131,7 @@ def _filling(call: Call) -> Any:
     return int(fill) if fill is not None else (1 << bits) - 1 if dtype[0] == "u" else -(1 << (bits - 1))
 
 
-@primitive(
-    "gather", refuse=_no_take,
-    samples=["jnp.take(a, i, 0)", "jnp.take(a, e, 1)", "a[i - 1, i]", "jnp.take(a, i + 1, 0)",
-             "jnp.take(n, i + 1, 0)", "jnp.take_along_axis(a, k % 4, 1)", "jnp.take_along_axis(b, e[:, :, None], 1)",
-             "jnp.take(a, i + 1, 0, mode='clip')", "b[:, i - 1, 1]"],
-)  # fmt: skip
+@primitive("gather", refuse=_no_take)
 def _gather(to: Emitter, x: Any, index: Any) -> Any:
     ops, axes, shape = to.ops, _gather_axes(to.call), to.shape(x)
     position, inside = _positions(to, index, axes, shape)
@@ -170,11 +165,7 @@ def _no_window(call: Call) -> str | None:
     return _unlike_take(call, axes, dict(windows))
 
 
-@primitive(
-    "scatter_add", refuse=_no_window,
-    samples=["c.at[i].add(p[0, :3])", "a.at[:, i].add(p[:, :3])", "a.at[i + 1].add(p)", "a.at[i - 1, i].add(2.0)",
-             "jax.grad(lambda x: jnp.take_along_axis(x, k % 4, 1).sum())(a)", "n.at[i].add(k)"],
-)  # fmt: skip
+@primitive("scatter_add", refuse=_no_window)
 def _scatter_add(to: Emitter, x: Any, index: Any, updates: Any) -> Any:
     axes, at, new, inside = _scatter_operands(to, x, index, updates)
     if inside is not None:
@@ -182,10 +173,7 @@ def _scatter_add(to: Emitter, x: Any, index: Any, updates: Any) -> Any:
     return _unmerge(to, add_at(to, _merge(to, x, axes), at, new, len(axes.batch)), axes, to.shape(x))
 
 
-@primitive(
-    "scatter", refuse=_no_window,
-    samples=["a.at[1].set(2.0)", "a.at[i].set(p)", "a.at[:, i + 1].set(p[:, :3])", "n.at[i - 1, i].set(7)"],
-)  # fmt: skip
+@primitive("scatter", refuse=_no_window)
 def _scatter(to: Emitter, x: Any, index: Any, updates: Any) -> Any:
     axes, at, new, inside = _scatter_operands(to, x, index, updates)
     axis, merged = len(axes.batch), _merge(to, x, axes)

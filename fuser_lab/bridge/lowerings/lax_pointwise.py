@@ -5,44 +5,28 @@ Operands of a primitive have one dtype and the result's shape; a 0-d value that 
 
 from typing import Any
 
-from fuser_lab.bridge.lowerings.registry import DTYPES, Call, Emitter, TracedTensor, in_its_own_dtype, primitive
+from fuser_lab.bridge.lowerings.registry import DTYPES, Call, Emitter, TracedTensor, by_op, in_its_own_dtype, primitive
 from fuser_lab.definition.handles import Tensor
 from fuser_lab.dtypes import DataType
 
-# JAX's name, the op's name here, a sample operand.
-_UNARY = (
-    ("acos", "acos", "u"), ("acosh", "acosh", "p + 1"), ("asin", "asin", "u"), ("asinh", "asinh", "a"),
-    ("atan", "atan", "a"), ("atanh", "atanh", "u"), ("ceil", "ceil", "w"), ("cos", "cos", "a"), ("cosh", "cosh", "a"),
-    ("erf", "erf", "h"), ("erf_inv", "erfinv", "u"), ("erfc", "erfc", "a"), ("exp", "exp", "h"), ("exp2", "exp2", "a"),
-    ("expm1", "expm1", "a"), ("floor", "floor", "w"), ("is_finite", "isfinite", "w"), ("lgamma", "lgamma", "p"),
-    ("log", "log", "p"), ("log1p", "log1p", "p"), ("logistic", "sigmoid", "w"), ("neg", "neg", "n"),
-    ("not", "bitwise_not", "n"), ("rsqrt", "rsqrt", "p"), ("sin", "sin", "a"), ("sinh", "sinh", "a"),
-    ("sqrt", "sqrt", "p"), ("tan", "tan", "u"), ("tanh", "tanh", "h"),
-)  # fmt: skip
-_CALLED = {"not": "lax.bitwise_not"}
+# Primitives that are ops here, by the names of both.
+_UNARY = {
+    **{name: name for name in (
+        "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "erf", "erfc", "exp", "exp2",
+        "expm1", "floor", "lgamma", "log", "log1p", "neg", "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh",
+    )},
+    "erf_inv": "erfinv", "is_finite": "isfinite", "logistic": "sigmoid", "not": "bitwise_not",
+}
+for _name, _op in _UNARY.items():
+    primitive(_name)(by_op(_op))
 
 
-def _unary(name: str, op: str, operand: str) -> None:
-    @primitive(name, samples=[f"{_CALLED.get(name, f'lax.{name}')}({operand})"])
-    def lower(to: Emitter, x: Any) -> Any:
-        return getattr(to.ops, op)(x)
-
-
-for _entry in _UNARY:
-    _unary(*_entry)
-
-
-@primitive("abs", samples=["lax.abs(w)", "lax.abs(n)"])
-def _abs(to: Emitter, x: Any) -> Any:
-    return to.ops.abs(x)
-
-
-@primitive("square", samples=["lax.square(h)", "lax.square(n)"])
+@primitive("square")
 def _square(to: Emitter, x: Any) -> Any:
     return to.ops.mul(x, x)
 
 
-@primitive("sign", samples=["lax.sign(w)", "lax.sign(n)"])
+@primitive("sign")
 def _sign(to: Emitter, x: Any) -> Any:
     unit, zero = (1.0, 0.0) if x.dtype.is_float else (1, 0)
     above, below = to.ops.gt(x, zero), to.ops.lt(x, zero)
@@ -50,9 +34,7 @@ def _sign(to: Emitter, x: Any) -> Any:
     return to.ops.where(above, unit, to.ops.where(below, -unit, x))
 
 
-@primitive(
-    "round", samples=["lax.round(v)", "lax.round(v, lax.RoundingMethod.TO_NEAREST_EVEN)"],
-)
+@primitive("round")
 def _round(to: Emitter, x: Any) -> Any:
     ops = to.ops
     if int(to.call.option("rounding_method")) == 1:
@@ -78,10 +60,7 @@ def _inverted_ints(call: Call) -> str | None:
     return "it is a negative power of integers" if call.option("y") < 0 and not call.result.is_float else None
 
 
-@primitive(
-    "integer_pow", refuse=_inverted_ints,
-    samples=["lax.integer_pow(a, 5)", "lax.integer_pow(p, -3)", "lax.integer_pow(n, 2)", "lax.integer_pow(a, 0)"],
-)
+@primitive("integer_pow", refuse=_inverted_ints)
 def _integer_pow(to: Emitter, x: Any) -> Any:
     exponent = to.call.option("y")
     if exponent == 0:
@@ -98,39 +77,15 @@ def _numbers(call: Call) -> str | None:
     return "it computes with bools" if call.result.dtype == "bool" else None
 
 
-_BINARY = (
-    ("add", "add"), ("mul", "mul"), ("sub", "sub"), ("max", "maximum"), ("min", "minimum"), ("nextafter", "nextafter"),
-    ("atan2", "atan2"),
-)  # fmt: skip
-_BINARY_SAMPLES = {
-    "add": ("lax.add(a, p)", "lax.add(o, o)", "lax.add(a, 2.5)"), "mul": ("lax.mul(h, h)", "lax.mul(n, 3)"),
-    "sub": ("lax.sub(1.0, a)", "lax.sub(n, k)"), "max": ("lax.max(w, a)", "lax.max(a, w)", "lax.max(n, k)"),
-    "min": ("lax.min(w, a)", "lax.min(a, w)", "lax.min(w, 0.0)"), "nextafter": ("lax.nextafter(a, p)",),
-    "atan2": ("lax.atan2(a, p)",),
+_BINARY = {
+    "add": "add", "add_any": "add", "mul": "mul", "sub": "sub", "max": "maximum", "min": "minimum", "atan2": "atan2",
 }
+for _name, _op in _BINARY.items():
+    primitive(_name, refuse=_numbers, numbers=True)(by_op(_op))
+primitive("nextafter", refuse=in_its_own_dtype, numbers=True)(by_op("nextafter"))
 
 
-def _binary(name: str, op: str) -> None:
-    refuse = in_its_own_dtype if name == "nextafter" else _numbers
-
-    @primitive(name, refuse=refuse, numbers=True, samples=_BINARY_SAMPLES[name])
-    def lower(to: Emitter, x: Any, y: Any) -> Any:
-        return getattr(to.ops, op)(x, y)
-
-
-for _name, _own in _BINARY:
-    _binary(_name, _own)
-
-
-@primitive("add_any", refuse=_numbers, samples=["jax.vjp(lambda x: x * x, a)[1](p)[0]"])
-def _add_any(to: Emitter, x: Any, y: Any) -> Any:
-    return to.ops.add(x, y)
-
-
-@primitive(
-    "div", numbers=True,
-    samples=["lax.div(a, p)", "lax.div(n, k)", "lax.div(k, n)", "lax.div(n, -2)", "lax.div(1.0, w)"],
-)
+@primitive("div", numbers=True)
 def _div(to: Emitter, x: Any, y: Any) -> Any:
     ops = to.ops
     if to.dtype.is_float:
@@ -144,7 +99,7 @@ def _div(to: Emitter, x: Any, y: Any) -> Any:
     return ops.where(is_zero, -1, ops.where(is_minus, negated, quotient))
 
 
-@primitive("rem", numbers=True, samples=["lax.rem(a, p)", "lax.rem(n, k)", "lax.rem(k, n)", "lax.rem(n, -3)"])
+@primitive("rem", numbers=True)
 def _rem(to: Emitter, x: Any, y: Any) -> Any:
     ops = to.ops
     if to.dtype.is_float:
@@ -160,31 +115,21 @@ def _float_power(call: Call) -> str | None:
     return None if call.result.is_float else "it is a power of integers"
 
 
-@primitive(
-    "pow", refuse=_float_power, numbers=True,
-    samples=["lax.pow(p, a)", "lax.pow(p, 2.5)", "lax.pow(a, n)", "lax.pow(2.0, a)"],
-)
+@primitive("pow", refuse=_float_power, numbers=True)
 def _pow(to: Emitter, x: Any, y: Any) -> Any:
     y = to.cast(y, to.dtype) if isinstance(y, Tensor) else float(y)
     return to.ops.pow(x, y)
 
 
-@primitive(
-    "clamp", refuse=_numbers, numbers=True,
-    samples=["lax.clamp(-0.5, w, 0.5)", "lax.clamp(-p, w, p)", "lax.clamp(-2, n, 3)"],
-)
+@primitive("clamp", refuse=_numbers, numbers=True)
 def _clamp(to: Emitter, low: Any, x: Any, high: Any) -> Any:
     return to.ops.minimum(to.ops.maximum(x, low), high)
 
 
-for _name, _bits in (("and", "n, k"), ("or", "m, m"), ("xor", "n, 5")):
-    primitive(_name, numbers=True, samples=[f"lax.bitwise_{_name}({_bits})"])(
-        lambda to, x, y, name=_name: getattr(to.ops, f"bitwise_{name}")(x, y),
-    )
+for _name in ("and", "or", "xor"):
+    primitive(_name, numbers=True)(by_op(f"bitwise_{_name}"))
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    primitive(_name, numbers=True, samples=[f"lax.{_name}(w, a)", f"lax.{_name}(n, k)", f"lax.{_name}(a, 0.5)"])(
-        lambda to, x, y, name=_name: getattr(to.ops, name)(x, y),
-    )
+    primitive(_name, numbers=True)(by_op(_name))
 
 
 # Shifts: all bits are shifted out if the distance is the width or more, or negative.
@@ -193,32 +138,24 @@ def _sign_refusal(call: Call) -> str | None:
     return "a shift fills in zeros, and the integers have signs" if call.result.dtype != "uint8" else None
 
 
-@primitive("shift_left", numbers=True, samples=["lax.shift_left(n, t)", "lax.shift_left(n, 3)"])
+@primitive("shift_left", numbers=True)
 def _shift_left(to: Emitter, x: Any, y: Any) -> Any:
     return to.shift("bitwise_left_shift", x, y)
 
 
-@primitive(
-    "shift_right_arithmetic", numbers=True,
-    samples=["lax.shift_right_arithmetic(n, t)", "lax.shift_right_arithmetic(n, 99)"],
-)
+@primitive("shift_right_arithmetic", numbers=True)
 def _shift_right(to: Emitter, x: Any, y: Any) -> Any:
     return to.shift("bitwise_right_shift", x, y)
 
 
-@primitive(
-    "shift_right_logical", refuse=_sign_refusal, numbers=True, samples=["lax.shift_right_logical(o, jnp.uint8(2))"],
-)
+@primitive("shift_right_logical", refuse=_sign_refusal, numbers=True)
 def _shift_right_logical(to: Emitter, x: Any, y: Any) -> Any:
     return to.shift("bitwise_right_shift", x, y)
 
 
 # Choices and types
 
-@primitive(
-    "select_n", samples=["lax.select_n(m, a, p)", "lax.select_n(e, a[:2, :2], p[:2, :2], u[:2, :2])",
-                         "lax.select_n(m, n, k)"],
-)  # fmt: skip
+@primitive("select_n")
 def _select_n(to: Emitter, which: Any, *cases: Any) -> Any:
     if which.dtype is DataType.Bool:
         return to.ops.where(which, cases[1], cases[0]) if len(cases) == 2 else to.ops.set(cases[0])
@@ -228,13 +165,7 @@ def _select_n(to: Emitter, which: Any, *cases: Any) -> Any:
     return selected
 
 
-@primitive(
-    "convert_element_type",
-    samples=["lax.convert_element_type(w, jnp.int32)", "lax.convert_element_type(1e10 * w, jnp.int32)",
-             "lax.convert_element_type(300 * a, jnp.uint8)", "lax.convert_element_type(w, jnp.bool_)",
-             "lax.convert_element_type(a, jnp.bfloat16)", "lax.convert_element_type(300 + n, jnp.int8)",
-             "lax.convert_element_type(m, jnp.float32)"],
-)  # fmt: skip
+@primitive("convert_element_type")
 def _convert(to: Emitter, x: Any) -> Any:
     source = x.dtype
     if source is to.dtype:
@@ -259,7 +190,7 @@ def _representable(call: Call) -> str | None:
     return None if is_supported else "a number is rounded to a type that fusions do not support"
 
 
-@primitive("reduce_precision", refuse=_representable, samples=["lax.reduce_precision(w, 8, 7)"])
+@primitive("reduce_precision", refuse=_representable)
 def _reduce_precision(to: Emitter, x: Any) -> Any:
     if to.call.option("mantissa_bits") == 23:
         return to.ops.set(x)
@@ -271,16 +202,12 @@ def _stays(call: Call) -> str | None:
     return None if all(device is None for device in devices) else "it moves data between devices"
 
 
-@primitive(
-    "copy", "stop_gradient", "optimization_barrier", "device_put", refuse=_stays, computes=False,
-    samples=["lax.stop_gradient(a)", "lax.optimization_barrier(a)", "jax.device_put(a)",
-             "jnp.copy(a)"],
-)
+@primitive("copy", "stop_gradient", "optimization_barrier", "device_put", refuse=_stays, computes=False)
 def _copies(to: Emitter, *values: Any) -> Any:
     return [to.ops.set(value) for value in values]
 
 
-@primitive("cbrt", samples=["lax.cbrt(a)"])
+@primitive("cbrt")
 def _cbrt(to: Emitter, x: Any) -> Any:
     root = to.ops.pow(to.ops.abs(x), 1 / 3)
     return to.ops.where(to.ops.lt(x, 0.0), to.ops.neg(root), to.ops.where(to.ops.eq(x, 0.0), x, root))

@@ -1,48 +1,45 @@
 """JAX's reductions, scans and orders."""
 
-from collections.abc import Callable
 from typing import Any
 
 from fuser_lab.bridge.lowerings.reductions import place_of
-from fuser_lab.bridge.lowerings.registry import Call, Emitter, primitive
+from fuser_lab.bridge.lowerings.registry import Call, Emitter, Lower, primitive
 
 
 def _not_empty(call: Call) -> str | None:
     return None if call.tensors and call.tensors[0].size else "it has no value for an empty tensor"
 
 
-def _reduction(name: str, op: str, samples: tuple[str, ...], refuse: Callable[[Call], str | None] | None) -> None:
-    @primitive(name, refuse=refuse, samples=samples)
+def _reduction(op: str) -> Lower:
     def lower(to: Emitter, x: Any) -> Any:
         axes = list(to.call.option("axes"))
         if op in {"sum", "prod"}:
             x = to.cast(x, to.dtype.compute)
         return getattr(to.ops, op)(x, axes) if axes else to.ops.set(x)
 
+    return lower
+
 
 def _truths(call: Call) -> str | None:
     return None if call.result.dtype == "bool" else "it combines bits"
 
 
-_reduction("reduce_sum", "sum", ("jnp.sum(b, (0, 2))", "jnp.sum(n)", "lax.reduce_sum(h, (1,))"), None)
-_reduction("reduce_prod", "prod", ("jnp.prod(p, 1)",), None)
-_reduction("reduce_max", "max", ("jnp.max(w, 1)", "jnp.max(n)", "jnp.max(h, 0)"), _not_empty)
-_reduction("reduce_min", "min", ("jnp.min(w, 0)", "jnp.min(k, 1)"), _not_empty)
-_reduction("reduce_or", "max", ("jnp.any(m, 1)",), _truths)
-_reduction("reduce_and", "min", ("jnp.all(m, 0)",), _truths)
-
-
+primitive("reduce_sum")(_reduction("sum"))
+primitive("reduce_prod")(_reduction("prod"))
+primitive("reduce_max", refuse=_not_empty)(_reduction("max"))
+primitive("reduce_min", refuse=_not_empty)(_reduction("min"))
+primitive("reduce_or", refuse=_truths)(_reduction("max"))
+primitive("reduce_and", refuse=_truths)(_reduction("min"))
 for _name, _own in (("argmax", "max"), ("argmin", "min")):
-    primitive(
-        _name, refuse=_not_empty,
-        samples=[f"lax.{_name}(w, 1, jnp.int32)", f"lax.{_name}(k, 0, jnp.int32)", f"lax.{_name}(a, 1, jnp.int32)"],
-    )(lambda to, x, name=_own: place_of(to, x, name, to.call.option("axes")[0], keepdim=False)[1])
+    primitive(_name, refuse=_not_empty)(
+        lambda to, x, name=_own: place_of(to, x, name, to.call.option("axes")[0], keepdim=False)[1],
+    )
 
 
 # Scans: part of a kernel with the ops around them; alone, the array library evaluates them inside the plan.
 
 def _scan(name: str) -> None:
-    @primitive(name, refuse=_not_empty, samples=[f"lax.{name}(a, 1)", f"lax.{name}(n, 0, reverse=True)"])
+    @primitive(name, refuse=_not_empty)
     def lower(to: Emitter, x: Any) -> Any:
         axis = to.call.option("axis")
         size = to.shape(x)[axis]
@@ -70,10 +67,7 @@ def _by_one_key(call: Call) -> str | None:
     return _not_empty(call)
 
 
-@primitive(
-    "sort", refuse=_by_one_key,
-    samples=["lax.sort(w, 1)", "lax.sort(n, 0)", "jnp.argsort(k, 1)", "lax.sort([n, a], 1, num_keys=1)"],
-)
+@primitive("sort", refuse=_by_one_key)
 def _sort(to: Emitter, *operands: Any) -> Any:
     axis = to.call.option("dimension")
     order = to.ops.argsort(operands[0], axis, False, True)

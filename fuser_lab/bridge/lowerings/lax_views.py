@@ -13,11 +13,7 @@ def _constant(to: Emitter, value: Any) -> Any:
     return to.full(to.call.result.shape, number, to.dtype)
 
 
-@primitive(
-    "broadcast_in_dim", computes=False, numbers=True,
-    samples=["lax.broadcast_in_dim(c, (2, 4, 3), (1,))", "lax.broadcast_in_dim(a[:, :1], (3, 4, 5), (0, 1))",
-             "lax.broadcast_in_dim(a[0, 0], (2, 3), ())", "lax.broadcast_in_dim(1.5, (2, 3), ())"],
-)  # fmt: skip
+@primitive("broadcast_in_dim", computes=False, numbers=True)
 def _broadcast_in_dim(to: Emitter, x: Any, *_: Any) -> Any:
     if not isinstance(x, Tensor):
         return _constant(to, x)
@@ -27,7 +23,7 @@ def _broadcast_in_dim(to: Emitter, x: Any, *_: Any) -> Any:
     return to.ops.set(x) if to.shape(x) == shape else to.ops.expand(x, list(shape))
 
 
-@primitive("reshape", computes=False, samples=["lax.reshape(a, (2, 6))", "lax.reshape(a[:1, :1], ())"])
+@primitive("reshape", computes=False)
 def _reshape(to: Emitter, x: Any, *_: Any) -> Any:
     order = to.call.option("dimensions")
     x = x if order is None else to.ops.permute(x, list(order))
@@ -35,28 +31,22 @@ def _reshape(to: Emitter, x: Any, *_: Any) -> Any:
     return to.ops.set(reshaped) if reshaped is x else reshaped
 
 
-@primitive(
-    "bitcast_convert_type",
-    samples=["lax.bitcast_convert_type(a, jnp.int32)", "lax.bitcast_convert_type(a, jnp.uint8)",
-             "lax.bitcast_convert_type(lax.bitcast_convert_type(a, jnp.int16) + 1, jnp.float32)"],
-)  # fmt: skip
+@primitive("bitcast_convert_type")
 def _bitcast_convert_type(to: Emitter, x: Any) -> Any:
     return with_the_bits(to, x)
 
 
-@primitive("squeeze", computes=False, samples=["lax.squeeze(a[:1], (0,))"])
+@primitive("squeeze", computes=False)
 def _squeeze(to: Emitter, x: Any) -> Any:
     return to.reshape(x, to.call.result.shape)
 
 
-@primitive("transpose", computes=False, samples=["lax.transpose(b, (2, 0, 1))"])
+@primitive("transpose", computes=False)
 def _transpose(to: Emitter, x: Any) -> Any:
     return to.ops.permute(x, list(to.call.option("permutation")))
 
 
-@primitive(
-    "slice", computes=False, samples=["lax.slice(a, (1, 0), (3, 2))", "lax.slice(a, (0, 1), (3, 4), (2, 2))"],
-)
+@primitive("slice", computes=False)
 def _slice(to: Emitter, x: Any) -> Any:
     starts, limits = to.call.option("start_indices"), to.call.option("limit_indices")
     steps = to.call.option("strides") or (1,) * len(starts)
@@ -66,7 +56,7 @@ def _slice(to: Emitter, x: Any) -> Any:
     return to.ops.set(part) if part is x else part
 
 
-@primitive("rev", samples=["lax.rev(b, (0, 2))"])
+@primitive("rev")
 def _rev(to: Emitter, x: Any) -> Any:
     shape, reversed_operand = to.shape(x), x
     for axis in to.call.option("dimensions"):
@@ -80,24 +70,20 @@ def _plain_padding(call: Call) -> str | None:
     return "it pads between elements" if any(inner for *_, inner in call.option("padding_config")) else None
 
 
-@primitive(
-    "pad", refuse=_plain_padding, numbers=True,
-    samples=["lax.pad(a, 0.5, ((1, 2, 0), (0, 1, 0)))", "lax.pad(a, 0.0, ((-1, 0, 0), (1, -2, 0)))",
-             "lax.pad(n, 7, ((0, 1, 0), (0, 0, 0)))"],
-)  # fmt: skip
+@primitive("pad", refuse=_plain_padding, numbers=True)
 def _pad(to: Emitter, x: Any, value: Any) -> Any:
     pads = [side for low, high, _ in reversed(to.call.option("padding_config")) for side in (low, high)]
     number = float(value) if to.dtype.is_float else bool(value) if to.dtype is DataType.Bool else int(value)
     return to.ops.pad(x, pads, number)
 
 
-@primitive("concatenate", samples=["lax.concatenate([a, p, u], 1)"])
+@primitive("concatenate")
 def _concatenate(to: Emitter, *parts: Any) -> Any:
     non_empty = [part for part in parts if all(to.shape(part))] or [parts[0]]
     return to.ops.cat(non_empty, to.call.option("dimension")) if len(non_empty) > 1 else to.ops.set(non_empty[0])
 
 
-@primitive("stack", samples=["jnp.stack([a, p], 1)"])
+@primitive("stack")
 def _stack(to: Emitter, *parts: Any) -> Any:
     axis = to.call.option("axis")
     new = [place == axis for place in range(parts[0].ndim + 1)]
@@ -105,13 +91,13 @@ def _stack(to: Emitter, *parts: Any) -> Any:
     return to.ops.cat(wide, axis) if len(wide) > 1 else wide[0]
 
 
-@primitive("unstack", computes=False, samples=["jnp.unstack(a, axis=1)"])
+@primitive("unstack", computes=False)
 def _unstack(to: Emitter, x: Any) -> Any:
     axis = to.call.option("axis")
     return [to.ops.squeeze(slice_of(to, x, axis, at, at + 1), [axis]) for at in range(to.shape(x)[axis])]
 
 
-@primitive("tile", computes=False, samples=["jnp.tile(a, (2, 3))"])
+@primitive("tile", computes=False)
 def _tile(to: Emitter, x: Any) -> Any:
     shape, counts = to.shape(x), to.call.option("reps")
     wide = to.ops.broadcast(x, [place % 2 == 0 for place in range(2 * x.ndim)])
@@ -119,7 +105,7 @@ def _tile(to: Emitter, x: Any) -> Any:
     return to.reshape(to.expand(wide, sizes), to.call.result.shape)
 
 
-@primitive("split", computes=False, samples=["lax.split(a, (1, 3), axis=1)"])
+@primitive("split", computes=False)
 def _split(to: Emitter, x: Any) -> Any:
     axis, start, parts = to.call.option("axis"), 0, []
     for size in to.call.option("sizes"):
@@ -133,10 +119,7 @@ def _no_truths(call: Call) -> str | None:
     return "ranges of bools are not supported" if call.result.dtype == "bool" else None
 
 
-@primitive(
-    "iota", refuse=_no_truths, computes=False,
-    samples=["lax.broadcasted_iota(jnp.int32, (3, 4), 1)", "lax.iota(jnp.float32, 5)"],
-)
+@primitive("iota", refuse=_no_truths, computes=False)
 def _iota(to: Emitter) -> Any:
     shape, axis = to.call.result.shape, to.call.option("dimension")
     places = to.reshape(to.places(shape[axis]), [n if place == axis else 1 for place, n in enumerate(shape)])
@@ -160,11 +143,7 @@ def _count_from(to: Emitter, count: int, start: Any) -> Any:
     return to.ops.add(to.places(count), to.expand(start, [count]))
 
 
-@primitive(
-    "dynamic_slice", numbers=True,
-    samples=["lax.dynamic_slice(a, (1, 3), (2, 2))", "lax.dynamic_slice(a, (i[0], i[1]), (2, 3))",
-             "lax.dynamic_index_in_dim(a, -1, 1)"],
-)  # fmt: skip
+@primitive("dynamic_slice", numbers=True)
 def _dynamic_slice(to: Emitter, x: Any, *starts: Any) -> Any:
     sizes, section = to.call.option("slice_sizes"), x
     for axis, (start, size) in enumerate(zip(starts, sizes, strict=True)):
@@ -179,10 +158,7 @@ def _dynamic_slice(to: Emitter, x: Any, *starts: Any) -> Any:
     return to.ops.set(x) if section is x else section
 
 
-@primitive(
-    "dynamic_update_slice", numbers=True,
-    samples=["lax.dynamic_update_slice(a, p[:2, :2], (2, 1))", "lax.dynamic_update_slice(a, p[:2, :2], (i[1], i[2]))"],
-)
+@primitive("dynamic_update_slice", numbers=True)
 def _dynamic_update_slice(to: Emitter, x: Any, update: Any, *starts: Any) -> Any:
     ops, shape, part = to.ops, to.shape(x), to.shape(update)
     written, spread = None, update

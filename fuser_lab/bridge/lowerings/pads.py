@@ -54,11 +54,6 @@ def _reverse(to: Emitter, x: Any, axis: int) -> Any:
 @lowering(
     "aten.reflection_pad1d_backward.default", "aten.reflection_pad2d_backward.default",
     "aten.reflection_pad3d_backward.default", refuse=_drops_an_axis,
-    samples=["aten.reflection_pad1d_backward.default(a[:, :4], a[:, :2], [1, 1])",
-             "aten.reflection_pad2d_backward.default(b, b[:, :2, :2], [1, 1, 1, 0])",
-             "aten.reflection_pad2d_backward.default(b, torch.ones(2, 3, 3), [2, -1, 0, 0])",
-             "aten.reflection_pad2d_backward.default(b.half(), b[:, :2, :3].half(), [0, 1, 1, 0])",
-             "aten.reflection_pad3d_backward.default(b[None], b[None, :, :2, :2], [1, 1, 0, 1, 0, 0])"],
 )  # fmt: skip
 def _reflection_gradient(to: Emitter, gradient: Any, x: Any, padding: Any) -> Any:
     total = to.cast(gradient, to.dtype.compute)
@@ -78,10 +73,6 @@ def _reflection_gradient(to: Emitter, gradient: Any, x: Any, padding: Any) -> An
 @lowering(
     "aten.replication_pad1d_backward.default", "aten.replication_pad2d_backward.default",
     "aten.replication_pad3d_backward.default", refuse=_wide,
-    samples=["aten.replication_pad1d_backward.default(a, a[:, :1], [1, 2])",
-             "aten.replication_pad2d_backward.default(b, b[:, :2, :2], [2, 0, 0, 1])",
-             "aten.replication_pad2d_backward.default(b, torch.ones(2, 2, 6), [-1, -1, 0, 1])",
-             "aten.replication_pad3d_backward.default(b[None], b[None, :, :2, :1], [1, 2, 1, 0, 0, 0])"],
 )  # fmt: skip
 def _replication_gradient(to: Emitter, gradient: Any, x: Any, padding: Any) -> Any:
     total = to.cast(gradient, to.dtype.compute)

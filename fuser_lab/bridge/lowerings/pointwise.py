@@ -9,33 +9,26 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.bridge.lowerings.registry import Call, Emitter, TracedTensor, in_its_own_dtype, lowering
+from fuser_lab.bridge.lowerings.registry import Call, Emitter, TracedTensor, by_op, in_its_own_dtype, lowering
 from fuser_lab.dtypes import DataType, Kind
 from fuser_lab.targets import has_own_memory
 
-# ATen's name, the op's name here, a sample operand.
-_UNARY = (
-    ("acos", "acos", "u"), ("acosh", "acosh", "p + 1"), ("asin", "asin", "u"), ("asinh", "asinh", "a"),
-    ("atan", "atan", "a"), ("atanh", "atanh", "u"), ("cos", "cos", "a"), ("cosh", "cosh", "a"), ("erf", "erf", "a"),
-    ("erfc", "erfc", "a"), ("erfinv", "erfinv", "u"), ("exp", "exp", "h"), ("exp2", "exp2", "a"),
-    ("expm1", "expm1", "a"), ("lgamma", "lgamma", "p"), ("log", "log", "p"), ("log10", "log10", "p"),
-    ("log1p", "log1p", "p"), ("log2", "log2", "p"), ("reciprocal", "reciprocal", "p"), ("rsqrt", "rsqrt", "p"),
-    ("sigmoid", "sigmoid", "n"), ("sin", "sin", "a"), ("sinh", "sinh", "a"), ("sqrt", "sqrt", "p"), ("tan", "tan", "u"),
-    ("tanh", "tanh", "h"),
-)  # fmt: skip
-_KEPT = (
-    ("abs", "a"), ("ceil", "a"), ("floor", "a"), ("neg", "h"), ("relu", "a"), ("round", "a"), ("trunc", "a"),
-    ("bitwise_not", "n"),
-)  # fmt: skip
-_TESTS = ("isfinite", "isinf", "isnan", "signbit", "logical_not")
+# Ops of one operand with the name of the op here: those whose operand is cast to the result's dtype first, those of the
+# operand's dtype, and those of any dtype.
+_FLOAT = (
+    "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "erfc", "erfinv", "exp", "exp2", "expm1",
+    "lgamma", "log", "log10", "log1p", "log2", "reciprocal", "rsqrt", "sigmoid", "sin", "sinh", "sqrt", "tan", "tanh",
+)
+_KEPT = ("abs", "ceil", "floor", "neg", "relu", "round", "trunc", "bitwise_not")
+_ANY = ("isfinite", "isinf", "isnan", "isneginf", "isposinf", "signbit", "logical_not", "silu")
 
 
 def _float_function(name: str) -> Callable[..., Any]:
     return lambda to, x: getattr(to.ops, name)(to.cast(x, to.dtype))
 
 
-for _aten, _name, _operand in _UNARY:
-    lowering(f"aten.{_aten}.default", samples=[f"aten.{_aten}.default({_operand})"])(_float_function(_name))
+for _name in _FLOAT:
+    lowering(f"aten.{_name}.default")(_float_function(_name))
 
 
 def _same_dtype(name: str) -> Callable[..., Any]:
@@ -47,19 +40,13 @@ def _same_dtype(name: str) -> Callable[..., Any]:
     return lower
 
 
-for _name, _operand in _KEPT:
-    lowering(f"aten.{_name}.default", samples=[f"aten.{_name}.default({_operand})"])(_same_dtype(_name))
-for _name in _TESTS:
-    lowering(f"aten.{_name}.default", samples=[f"aten.{_name}.default(w)"])(
-        lambda to, x, name=_name: getattr(to.ops, name)(x),
-    )
-for _name in ("isneginf", "isposinf"):
-    lowering(f"aten.{_name}.default", samples=[f"aten.{_name}.default(w)"])(
-        lambda to, x, name=_name: getattr(to.ops, name)(x),
-    )
+for _name in _KEPT:
+    lowering(f"aten.{_name}.default")(_same_dtype(_name))
+for _name in _ANY:
+    lowering(f"aten.{_name}.default")(by_op(_name))
 
 
-@lowering("aten.sign.default", "aten.sgn.default", samples=["aten.sign.default(w)", "aten.sgn.default(n)"])
+@lowering("aten.sign.default", "aten.sgn.default")
 def _sign(to: Emitter, x: Any) -> Any:
     if x.dtype is DataType.Bool:
         return to.ops.set(x)
@@ -68,18 +55,18 @@ def _sign(to: Emitter, x: Any) -> Any:
     return to.ops.where(to.ops.gt(x, zero), unit, to.ops.where(to.ops.lt(x, zero), -unit, zero))
 
 
-@lowering("aten.angle.default", samples=["aten.angle.default(w)", "aten.angle.default(n)"])
+@lowering("aten.angle.default")
 def _angle(to: Emitter, x: Any) -> Any:
     x = to.cast(x, to.dtype)
     return to.ops.where(to.ops.isnan(x), x, to.ops.where(to.ops.lt(x, 0.0), math.pi, 0.0))
 
 
-@lowering("aten.frac.default", samples=["aten.frac.default(a)"])
+@lowering("aten.frac.default")
 def _frac(to: Emitter, x: Any) -> Any:
     return to.ops.sub(x, to.ops.trunc(x))
 
 
-@lowering("aten.round.decimals", samples=["aten.round.decimals(a, decimals=2)", "aten.round.decimals(a, decimals=-1)"])
+@lowering("aten.round.decimals")
 def _round(to: Emitter, x: Any, *, decimals: int = 0) -> Any:
     power = 10.0 ** abs(decimals)
     if decimals < 0:
@@ -87,12 +74,7 @@ def _round(to: Emitter, x: Any, *, decimals: int = 0) -> Any:
     return to.ops.truediv(to.ops.round(to.ops.mul(x, power)), power)
 
 
-@lowering("aten.silu.default", samples=["aten.silu.default(h)"])
-def _silu(to: Emitter, x: Any) -> Any:
-    return to.ops.silu(x)
-
-
-@lowering("aten.gelu.default", samples=["aten.gelu.default(a)", "aten.gelu.default(a, approximate='tanh')"])
+@lowering("aten.gelu.default")
 def _gelu(to: Emitter, x: Any, *, approximate: str = "none") -> Any:
     ops = to.ops
     x = to.cast(x, x.dtype.compute)
@@ -151,49 +133,31 @@ def _arithmetic(call: Call) -> str | None:
     return _no_infinite_ints(call)
 
 
-@lowering(
-    "aten.add.Tensor", "aten.add.Scalar", refuse=_no_infinite_ints,
-    samples=["aten.add.Tensor(a, c, alpha=2)", "aten.add.Tensor(m, m)", "aten.add.Tensor(n, 0.5)",
-             "aten.add.Scalar(a, 2)", "aten.add.Tensor(h, a)", "aten.add.Tensor(o, o)",
-             "aten.add.Tensor(o, n)"],
-)  # fmt: skip
+@lowering("aten.add.Tensor", "aten.add.Scalar", refuse=_no_infinite_ints)
 def _add(to: Emitter, x: Any, y: Any, alpha: Any = 1) -> Any:
     a, b = _terms(to, x, y)
     return to.ops.logical_or(a, b) if to.dtype is DataType.Bool else to.ops.add(a, _scale(to, b, alpha))
 
 
-@lowering(
-    "aten.sub.Tensor", "aten.sub.Scalar", refuse=_arithmetic,
-    samples=["aten.sub.Tensor(a, c, alpha=0.5)", "aten.sub.Scalar(n, 2)", "aten.sub.Tensor(o, 50)"],
-)
+@lowering("aten.sub.Tensor", "aten.sub.Scalar", refuse=_arithmetic)
 def _sub(to: Emitter, x: Any, y: Any, alpha: Any = 1) -> Any:
     a, b = _terms(to, x, y)
     return to.ops.sub(a, _scale(to, b, alpha))
 
 
-@lowering(
-    "aten.rsub.Tensor", "aten.rsub.Scalar", refuse=_arithmetic,
-    samples=["aten.rsub.Scalar(a, 1.0)", "aten.rsub.Tensor(a, c)"],
-)
+@lowering("aten.rsub.Tensor", "aten.rsub.Scalar", refuse=_arithmetic)
 def _rsub(to: Emitter, x: Any, y: Any, alpha: Any = 1) -> Any:
     a, b = _terms(to, x, y)
     return to.ops.sub(b, _scale(to, a, alpha))
 
 
-@lowering(
-    "aten.mul.Tensor", "aten.mul.Scalar", refuse=_no_infinite_ints,
-    samples=["aten.mul.Tensor(a, c)", "aten.mul.Tensor(m, m)", "aten.mul.Scalar(h, 2.5)", "aten.mul.Tensor(a, m)",
-             "aten.mul.Tensor(o, o)"],
-)  # fmt: skip
+@lowering("aten.mul.Tensor", "aten.mul.Scalar", refuse=_no_infinite_ints)
 def _mul(to: Emitter, x: Any, y: Any) -> Any:
     a, b = _operands(to, x, y)
     return to.ops.logical_and(a, b) if to.dtype is DataType.Bool else to.ops.mul(a, b)
 
 
-@lowering(
-    "aten.div.Tensor", "aten.div.Scalar",
-    samples=["aten.div.Tensor(a, p)", "aten.div.Tensor(n, 4)", "aten.div.Scalar(h, 3.0)"],
-)
+@lowering("aten.div.Tensor", "aten.div.Scalar")
 def _div(to: Emitter, x: Any, y: Any) -> Any:
     inverse = _inverse(to, y)
     return to.ops.truediv(*_operands(to, x, y)) if inverse is None else to.ops.mul(*_operands(to, x, inverse))
@@ -210,12 +174,7 @@ def _inverse(to: Emitter, divisor: Any) -> float | None:
         return float(kind(1) / kind(divisor))
 
 
-@lowering(
-    "aten.div.Tensor_mode", "aten.div.Scalar_mode", "aten.floor_divide.default", refuse=_arithmetic,
-    samples=["aten.div.Tensor_mode(a, p, rounding_mode='floor')", "aten.div.Tensor_mode(a, p, rounding_mode='trunc')",
-             "aten.div.Tensor_mode(n, k, rounding_mode='floor')", "aten.div.Tensor_mode(n, k, rounding_mode='trunc')",
-             "aten.floor_divide.default(n, 3)", "aten.div.Tensor_mode(a, p, rounding_mode=None)"],
-)  # fmt: skip
+@lowering("aten.div.Tensor_mode", "aten.div.Scalar_mode", "aten.floor_divide.default", refuse=_arithmetic)
 def _div_mode(to: Emitter, x: Any, y: Any, rounding_mode: str | None = "floor") -> Any:
     ops = to.ops
     a, b = _operands(to, x, y)
@@ -233,18 +192,12 @@ def _div_mode(to: Emitter, x: Any, y: Any, rounding_mode: str | None = "floor") 
     return ops.floor_divide(a, b)
 
 
-@lowering(
-    "aten.remainder.Tensor", "aten.remainder.Scalar", refuse=_arithmetic,
-    samples=["aten.remainder.Tensor(a, p)", "aten.remainder.Scalar(n, 3)"],
-)
+@lowering("aten.remainder.Tensor", "aten.remainder.Scalar", refuse=_arithmetic)
 def _remainder(to: Emitter, x: Any, y: Any) -> Any:
     return to.ops.remainder(*_rounded_operands(to, x, y))
 
 
-@lowering(
-    "aten.fmod.Tensor", "aten.fmod.Scalar", refuse=_arithmetic,
-    samples=["aten.fmod.Tensor(a, p)", "aten.fmod.Scalar(n, 3)"],
-)
+@lowering("aten.fmod.Tensor", "aten.fmod.Scalar", refuse=_arithmetic)
 def _fmod(to: Emitter, x: Any, y: Any) -> Any:
     return to.ops.fmod(*_rounded_operands(to, x, y))
 
@@ -253,11 +206,7 @@ def _whole_powers(call: Call) -> str | None:
     return None if call.result.is_float else "it is a power of integers"
 
 
-@lowering(
-    "aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar", refuse=_whole_powers,
-    samples=["aten.pow.Tensor_Scalar(a, 2)", "aten.pow.Tensor_Scalar(p, 0.5)", "aten.pow.Tensor_Scalar(a, 3.0)",
-             "aten.pow.Tensor_Tensor(p, a)", "aten.pow.Scalar(2.0, a)", "aten.pow.Tensor_Scalar(p, -1.5)"],
-)  # fmt: skip
+@lowering("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar", refuse=_whole_powers)
 def _pow(to: Emitter, x: Any, y: Any) -> Any:
     a, b = _rounded_operands(to, x, y)
     if not isinstance(b, float):
@@ -270,11 +219,9 @@ def _pow(to: Emitter, x: Any, y: Any) -> Any:
     return to.ops.sqrt(a) if b == 0.5 else to.ops.pow(a, b)
 
 
-for _name, _operands_shown in (
-    ("maximum", "a, c"), ("minimum", "n, k"), ("atan2", "a, p"), ("nextafter", "a, c"), ("gcd", "n, k"),
-):  # fmt: skip
+for _name in ("maximum", "minimum", "atan2", "nextafter", "gcd"):
     _refused = in_its_own_dtype if _name == "nextafter" else _arithmetic
-    lowering(f"aten.{_name}.default", refuse=_refused, samples=[f"aten.{_name}.default({_operands_shown})"])(
+    lowering(f"aten.{_name}.default", refuse=_refused)(
         lambda to, x, y, name=_name: getattr(to.ops, name)(*_operands(to, x, y)),
     )
 
@@ -289,10 +236,10 @@ def _skipping_nan(name: str) -> Callable[..., Any]:
 
 
 for _name, _own in (("fmax", "maximum"), ("fmin", "minimum")):
-    lowering(f"aten.{_name}.default", refuse=_arithmetic, samples=[f"aten.{_name}.default(w, a)"])(_skipping_nan(_own))
+    lowering(f"aten.{_name}.default", refuse=_arithmetic)(_skipping_nan(_own))
 
 
-@lowering("aten.copysign.Tensor", "aten.copysign.Scalar", samples=["aten.copysign.Tensor(a, c)"])
+@lowering("aten.copysign.Tensor", "aten.copysign.Scalar")
 def _copysign(to: Emitter, x: Any, y: Any) -> Any:
     a, b = _operands(to, x, y)
     size = to.ops.abs(a)
@@ -342,38 +289,33 @@ def _shifts_fractions(call: Call) -> str | None:
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     lowering(
         f"aten.{_name}.Tensor", f"aten.{_name}.Scalar", refuse=_comparable,
-        samples=[f"aten.{_name}.Tensor(a, c)", f"aten.{_name}.Tensor(n, k)", f"aten.{_name}.Scalar(n, 0.5)",
-                 f"aten.{_name}.Scalar(a, 0)", f"aten.{_name}.Tensor(o, n)"],
     )(lambda to, x, y, name=_name: getattr(to.ops, name)(*_promote(to, x, y)))  # fmt: skip
 for _name in ("and", "or", "xor"):
     lowering(
         f"aten.bitwise_{_name}.Tensor", f"aten.bitwise_{_name}.Scalar",
-        samples=[f"aten.bitwise_{_name}.Tensor(n, k)", f"aten.bitwise_{_name}.Tensor(m, m)",
-                 f"aten.bitwise_{_name}.Scalar(n, 5)"],
     )(lambda to, x, y, name=_name: getattr(to.ops, f"bitwise_{name}")(*_operands(to, x, y)))  # fmt: skip
 for _side, _short in (("left", "l"), ("right", "r")):
     for _aten in (f"aten.bitwise_{_side}_shift", f"aten.__{_short}shift__"):
         _scalar = "Tensor_Scalar" if "bitwise" in _aten else "Scalar"
         lowering(
             f"{_aten}.Tensor", f"{_aten}.{_scalar}", refuse=_shifts_fractions,
-            samples=[f"{_aten}.Tensor(k, n)", f"{_aten}.{_scalar}(o, 2)", f"{_aten}.{_scalar}(n, 99)"],
         )(lambda to, x, y, name=f"bitwise_{_side}_shift": to.shift(name, *_operands(to, x, y)))  # fmt: skip
 for _name in ("and", "or"):
-    lowering(f"aten.logical_{_name}.default", samples=[f"aten.logical_{_name}.default(m, n)"])(
+    lowering(f"aten.logical_{_name}.default")(
         lambda to, x, y, name=_name: getattr(to.ops, f"logical_{name}")(
             to.cast(x, DataType.Bool), to.cast(y, DataType.Bool),
         ),
     )
 
 
-@lowering("aten.logical_xor.default", samples=["aten.logical_xor.default(m, n)"])
+@lowering("aten.logical_xor.default")
 def _logical_xor(to: Emitter, x: Any, y: Any) -> Any:
     return to.ops.ne(to.cast(x, DataType.Bool), to.cast(y, DataType.Bool))
 
 
 # Choices
 
-@lowering("aten.where.self", samples=["aten.where.self(m, a, c)", "aten.where.self(m, n, s)"])
+@lowering("aten.where.self")
 def _where(to: Emitter, condition: Any, x: Any, y: Any) -> Any:
     return to.ops.where(condition, *_operands(to, x, y))
 
@@ -386,40 +328,32 @@ def _limit(to: Emitter, x: Any, low: Any, high: Any) -> Any:
     return x if high is None else to.ops.minimum(x, *_operands(to, high))
 
 
-@lowering(
-    "aten.clamp.default", "aten.clamp.Tensor", refuse=_arithmetic,
-    samples=["aten.clamp.default(w, -1, 0.5)", "aten.clamp.default(a, None, 0.5)", "aten.clamp.default(a, 1, -1)",
-             "aten.clamp.Tensor(a, c, None)"],
-)  # fmt: skip
+@lowering("aten.clamp.default", "aten.clamp.Tensor", refuse=_arithmetic)
 def _clamp(to: Emitter, x: Any, min: Any = None, max: Any = None) -> Any:
     return _limit(to, x, min, max)
 
 
-@lowering(
-    "aten.clamp_min.default", "aten.clamp_min.Tensor", refuse=_arithmetic, samples=["aten.clamp_min.default(a, 0.5)"],
-)
+@lowering("aten.clamp_min.default", "aten.clamp_min.Tensor", refuse=_arithmetic)
 def _clamp_min(to: Emitter, x: Any, min: Any) -> Any:
     return _limit(to, x, min, None)
 
 
-@lowering(
-    "aten.clamp_max.default", "aten.clamp_max.Tensor", refuse=_arithmetic, samples=["aten.clamp_max.default(n, 1)"],
-)
+@lowering("aten.clamp_max.default", "aten.clamp_max.Tensor", refuse=_arithmetic)
 def _clamp_max(to: Emitter, x: Any, max: Any) -> Any:
     return _limit(to, x, None, max)
 
 
-@lowering("aten.hardtanh.default", refuse=_arithmetic, samples=["aten.hardtanh.default(a)"])
+@lowering("aten.hardtanh.default", refuse=_arithmetic)
 def _hardtanh(to: Emitter, x: Any, low: Any = -1.0, high: Any = 1.0) -> Any:
     return _limit(to, x, low, high)
 
 
-@lowering("aten.leaky_relu.default", samples=["aten.leaky_relu.default(a, 0.1)"])
+@lowering("aten.leaky_relu.default")
 def _leaky_relu(to: Emitter, x: Any, negative_slope: float = 0.01) -> Any:
     return to.ops.where(to.ops.gt(x, 0.0), x, to.ops.mul(x, float(negative_slope)))
 
 
-@lowering("aten.elu.default", samples=["aten.elu.default(a, 0.7)"])
+@lowering("aten.elu.default")
 def _elu(to: Emitter, x: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Any:
     ops = to.ops
     x = to.cast(x, x.dtype.compute)
@@ -429,23 +363,19 @@ def _elu(to: Emitter, x: Any, alpha: float = 1.0, scale: float = 1.0, input_scal
 
 # Composites of torch
 
-@lowering(
-    "aten.addcmul.default", refuse=_arithmetic, samples=["aten.addcmul.default(a, c, p, value=0.5)"],
-)
+@lowering("aten.addcmul.default", refuse=_arithmetic)
 def _addcmul(to: Emitter, x: Any, y: Any, z: Any, *, value: Any = 1) -> Any:
     a, b, c = _operands(to, x, y, z)
     return to.ops.add(a, _scale(to, to.ops.mul(b, c), value))
 
 
-@lowering(
-    "aten.addcdiv.default", refuse=_arithmetic, samples=["aten.addcdiv.default(a, c, p, value=0.5)"],
-)
+@lowering("aten.addcdiv.default", refuse=_arithmetic)
 def _addcdiv(to: Emitter, x: Any, y: Any, z: Any, *, value: Any = 1) -> Any:
     a, b, c = _operands(to, x, y, z)
     return to.ops.add(a, _scale(to, to.ops.truediv(b, c), value))
 
 
-@lowering("prims.fma.default", samples=[])
+@lowering("prims.fma.default")
 def _fma(to: Emitter, x: Any, y: Any, z: Any) -> Any:
     a, b, c = _operands(to, x, y, z)
     return to.ops.add(to.ops.mul(a, b), c)

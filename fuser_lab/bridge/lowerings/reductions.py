@@ -18,20 +18,12 @@ def _reduce(to: Emitter, name: str, x: Any, dims: Any, keepdim: bool) -> Any:
     return getattr(to.ops, name)(x, list(axes), keepdim) if axes else to.ops.set(x)
 
 
-@lowering(
-    "aten.sum.dim_IntList", "aten.sum.default", "prims.sum.default",
-    samples=["aten.sum.dim_IntList(b, [0, -1], True)", "aten.sum.dim_IntList(h, [1])", "aten.sum.default(m)",
-             "aten.sum.dim_IntList(a, None)", "aten.sum.default(s)", "aten.sum.default(o)",
-             "aten.sum.dim_IntList(n, [0], dtype=torch.float32)"],
-)  # fmt: skip
+@lowering("aten.sum.dim_IntList", "aten.sum.default", "prims.sum.default")
 def _sum(to: Emitter, x: Any, dims: Any = None, keepdim: bool = False, **_: Any) -> Any:
     return _reduce(to, "sum", _wide(to, x, to.dtype), dims, keepdim)
 
 
-@lowering(
-    "aten.mean.dim", "aten.mean.default",
-    samples=["aten.mean.dim(b, [1], True)", "aten.mean.default(h)", "aten.mean.dim(a, [-1], dtype=torch.float64)"],
-)
+@lowering("aten.mean.dim", "aten.mean.default")
 def _mean(to: Emitter, x: Any, dims: Any = None, keepdim: bool = False, **_: Any) -> Any:
     count = prod(to.shape(x)[axis] for axis in axes_of(dims, x.ndim))
     total = _reduce(to, "sum", _wide(to, x, to.dtype), dims, keepdim)
@@ -45,15 +37,14 @@ def _not_empty(call: Call) -> str | None:
 for _name, _own in (("amax", "max"), ("amin", "min")):
     lowering(
         f"aten.{_name}.default", refuse=_not_empty,
-        samples=[f"aten.{_name}.default(b, [0, 2])", f"aten.{_name}.default(h, [-1], True)"],
     )(lambda to, x, dims=(), keepdim=False, name=_own: _reduce(to, name, x, dims, keepdim))
 for _name in ("max", "min"):
-    lowering(f"aten.{_name}.default", refuse=_not_empty, samples=[f"aten.{_name}.default(a)"])(
+    lowering(f"aten.{_name}.default", refuse=_not_empty)(
         lambda to, x, name=_name: _reduce(to, name, x, None, keepdim=False),
     )
 
 
-@lowering("aten.prod.default", "aten.prod.dim_int", samples=["aten.prod.default(a)", "aten.prod.dim_int(a, -1, True)"])
+@lowering("aten.prod.default", "aten.prod.dim_int")
 def _prod(to: Emitter, x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Any:
     return _reduce(to, "prod", _wide(to, x, to.dtype), dim, keepdim)
 
@@ -61,7 +52,6 @@ def _prod(to: Emitter, x: Any, dim: Any = None, keepdim: bool = False, **_: Any)
 for _name, _own in (("any", "max"), ("all", "min")):
     lowering(
         f"aten.{_name}.default", f"aten.{_name}.dim", f"aten.{_name}.dims",
-        samples=[f"aten.{_name}.default(m)", f"aten.{_name}.dim(n, 1, True)", f"aten.{_name}.dims(w, [0])"],
     )(lambda to, x, dims=None, keepdim=False, name=_own: _reduce(to, name, to.cast(x, DataType.Bool), dims, keepdim))
 
 
@@ -102,15 +92,8 @@ def _only_place(name: str) -> Callable[..., Any]:
 
 
 for _name in ("max", "min"):
-    lowering(
-        f"aten.{_name}.dim", refuse=_not_empty,
-        samples=[f"aten.{_name}.dim(w, 1)", f"aten.{_name}.dim(n, 0, True)", f"aten.{_name}.dim(b, -2)",
-                 f"aten.{_name}.dim(o, 1)"],
-    )(_with_places(_name))  # fmt: skip
-    lowering(
-        f"aten.arg{_name}.default", refuse=_not_empty,
-        samples=[f"aten.arg{_name}.default(a)", f"aten.arg{_name}.default(w, 1, True)"],
-    )(_only_place(_name))
+    lowering(f"aten.{_name}.dim", refuse=_not_empty)(_with_places(_name))
+    lowering(f"aten.arg{_name}.default", refuse=_not_empty)(_only_place(_name))
 
 
 # Variances
@@ -136,20 +119,12 @@ def _not_empty_axes(call: Call) -> str | None:
     return None if call.tensors[0].size else "it has no value for an empty tensor"
 
 
-@lowering(
-    "aten.var.correction", "prims.var.default", refuse=_not_empty_axes,
-    samples=["aten.var.correction(b, [1])", "aten.var.correction(a, [0, 1], correction=1.3, keepdim=True)",
-             "aten.var.correction(h, None, correction=0)", "aten.var.correction(c, [0], correction=9)"],
-)  # fmt: skip
+@lowering("aten.var.correction", "prims.var.default", refuse=_not_empty_axes)
 def _var(to: Emitter, x: Any, dims: Any = None, correction: Any = None, *, keepdim: bool = False, **_: Any) -> Any:
     return _spread(to, x, dims, 1 if correction is None else correction, keepdim)[0]
 
 
-@lowering(
-    "aten.var_mean.correction", refuse=_not_empty_axes,
-    samples=["aten.var_mean.correction(b, [-1], correction=0, keepdim=True)",
-             "aten.var_mean.correction(a, [0], correction=0.5)"],
-)  # fmt: skip
+@lowering("aten.var_mean.correction", refuse=_not_empty_axes)
 def _var_mean(to: Emitter, x: Any, dims: Any = None, *, correction: Any = None, keepdim: bool = False) -> list[Any]:
     return list(_spread(to, x, dims, 1 if correction is None else correction, keepdim))
 
@@ -161,17 +136,14 @@ def _sortable(call: Call) -> str | None:
     return None if x.ndim and x.size else "there is nothing to sort"
 
 
-@lowering(
-    "aten.sort.default", "aten.sort.stable", refuse=_sortable,
-    samples=["aten.sort.default(a, 1, True)", "aten.sort.stable(n, stable=True, dim=0)"],
-)
+@lowering("aten.sort.default", "aten.sort.stable", refuse=_sortable)
 def _sort(to: Emitter, x: Any, dim: int = -1, descending: bool = False, *, stable: bool = False) -> list[Any]:
     axis = axis_of(dim, x.ndim)
     order = to.ops.argsort(x, axis, descending, True)
     return [to.ops.take_along_axis(x, order, axis), order]
 
 
-@lowering("aten.argsort.default", refuse=_sortable, samples=["aten.argsort.default(a, 0)"])
+@lowering("aten.argsort.default", refuse=_sortable)
 def _argsort(to: Emitter, x: Any, dim: int = -1, descending: bool = False) -> Any:
     return to.ops.argsort(x, axis_of(dim, x.ndim), descending, True)
 
@@ -190,13 +162,13 @@ def _middle(to: Emitter, x: Any, axis: int, place: int, keepdim: bool) -> list[A
     return results if keepdim else [to.ops.squeeze(part, [axis]) for part in results]
 
 
-@lowering("aten.median.dim", refuse=_sortable, samples=["aten.median.dim(w, 1)", "aten.median.dim(n, 0, True)"])
+@lowering("aten.median.dim", refuse=_sortable)
 def _median(to: Emitter, x: Any, dim: int, keepdim: bool = False) -> list[Any]:
     axis = axis_of(dim, x.ndim)
     return _middle(to, x, axis, (to.shape(x)[axis] - 1) // 2, keepdim)
 
 
-@lowering("aten.median.default", refuse=_sortable, samples=["aten.median.default(a)", "aten.median.default(w)"])
+@lowering("aten.median.default", refuse=_sortable)
 def _median_of_all(to: Emitter, x: Any) -> Any:
     count = prod(to.shape(x))
     return _middle(to, to.reshape(x, [count]), 0, (count - 1) // 2, keepdim=False)[0]
@@ -209,7 +181,7 @@ def _has_axes(call: Call) -> str | None:
 
 
 for _name in ("cumsum", "cumprod"):
-    lowering(f"aten.{_name}.default", refuse=_has_axes, samples=[f"aten.{_name}.default(a, 1)"])(
+    lowering(f"aten.{_name}.default", refuse=_has_axes)(
         lambda to, x, dim, name=_name, **_: getattr(to.ops, name)(_wide(to, x, to.dtype), axis_of(dim, x.ndim)),
     )
 
@@ -230,10 +202,7 @@ def _running(name: str) -> Callable[..., list[Any]]:
 
 
 for _name in ("cummax", "cummin"):
-    lowering(
-        f"aten.{_name}.default", refuse=_has_axes,
-        samples=[f"aten.{_name}.default(w, 0)", f"aten.{_name}.default(n, 1)"],
-    )(_running(_name))
+    lowering(f"aten.{_name}.default", refuse=_has_axes)(_running(_name))
 
 
 def _known_bounds(call: Call) -> str | None:
@@ -244,7 +213,7 @@ def _known_bounds(call: Call) -> str | None:
     return None if least < most and bins else "its bounds are data"
 
 
-@lowering("aten.histc.default", refuse=_known_bounds, samples=["aten.histc.default(a, 4, -1, 2)"])
+@lowering("aten.histc.default", refuse=_known_bounds)
 def _histc(to: Emitter, x: Any, bins: int = 100, least: float = 0, most: float = 0) -> Any:
     ops, count = to.ops, prod(to.shape(x))
     flat = to.reshape(x, [count])

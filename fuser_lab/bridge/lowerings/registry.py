@@ -1,10 +1,10 @@
-"""The registry of lowerings of ATen ops: how an op is written in ``fd.ops``, when it cannot be, and sample calls.
+"""The registry of lowerings of ATen ops: how an op is written in ``fd.ops``, and when it cannot be.
 
 Nothing here imports torch: a call is plain data, so `refusal` needs neither a tensor nor a definition.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -120,22 +120,18 @@ class Lowering:
     ``lower(to, *args, **kwargs)`` gets an `Emitter` and the call's arguments, tensors as handles, and returns one
     handle or a list of them; dtypes of results are corrected afterwards. ``refuse(call)`` says why a call cannot be
     lowered, or returns None. ``computes`` is false for views and factories; a region of only these is not created.
-    ``samples`` are calls in Python over ``aten``, or ``lax``, and the tensors that `tests/bridge/samples.py` names.
     """
 
     target: str
     lower: Lower
     refuse: Refuse | None = None
     computes: bool = True
-    samples: tuple[str, ...] = field(default=(), repr=False)
 
 
 LOWERINGS: dict[str, Lowering] = {}
 
 
-def lowering(
-    *targets: str, refuse: Refuse | None = None, computes: bool = True, samples: Sequence[str] = (),
-) -> Callable[[Lower], Lower]:
+def lowering(*targets: str, refuse: Refuse | None = None, computes: bool = True) -> Callable[[Lower], Lower]:
     """Return a decorator that registers a function as the lowering of ATen ops."""
 
     def register(lower: Lower) -> Lower:
@@ -143,10 +139,7 @@ def lowering(
             if target in LOWERINGS:
                 msg = f"{target} already has a lowering."
                 raise DefinitionError(msg)
-            target_samples = tuple(sample for sample in samples if sample.startswith(f"{target}("))
-            LOWERINGS[target] = Lowering(
-                target=target, lower=lower, refuse=refuse, computes=computes, samples=target_samples,
-            )
+            LOWERINGS[target] = Lowering(target=target, lower=lower, refuse=refuse, computes=computes)
         return lower
 
     return register
@@ -154,25 +147,26 @@ def lowering(
 
 def primitive(
     *names: str, refuse: Refuse | None = None, computes: bool = True, numbers: bool = False,
-    samples: Sequence[str] = (),
 ) -> Callable[[Lower], Lower]:
     """Return a decorator that registers a function as the lowering of JAX's primitives.
 
     ``lower(to, *operands)`` gets handles; with ``numbers``, Python numbers in place of operands that are 0-d and
-    depend on no input. ``to.call.option`` returns the primitive's parameters. ``samples`` are calls over ``jax``,
-    ``lax``, ``jnp`` and named arrays, one for each name.
+    depend on no input. ``to.call.option`` returns the primitive's parameters.
     """
 
     def register(lower: Lower) -> Lower:
         for name in names:
-            primitive_samples = tuple(sample for sample in samples if len(names) == 1 or f".{name}(" in sample)
             LOWERINGS[f"lax.{name}"] = Lowering(
                 target=f"lax.{name}", lower=lower if numbers else _of_tensors(lower), refuse=refuse, computes=computes,
-                samples=primitive_samples,
             )
         return lower
 
     return register
+
+
+def by_op(name: str) -> Lower:
+    """Return the lowering to the op of ``fd.ops`` with a name."""
+    return lambda to, *operands: getattr(to.ops, name)(*operands)
 
 
 def _of_tensors(lower: Lower) -> Lower:

@@ -26,18 +26,18 @@ BROADCASTS = frozenset({"aten.expand.default", "aten.unsqueeze.default"})
 
 @lowering(
     "aten.view.default", "aten._unsafe_view.default", "aten.reshape.default", "aten._reshape_copy.default",
-    computes=False, samples=["aten.view.default(a, [4, -1])", "aten.reshape.default(s, [1, 1])"],
+    computes=False,
 )
 def _view(to: Emitter, x: Any, _: Any) -> Any:
     return to.reshape(x, to.call.result.shape)
 
 
-@lowering("aten.permute.default", computes=False, samples=["aten.permute.default(b, [2, 0, -2])"])
+@lowering("aten.permute.default", computes=False)
 def _permute(to: Emitter, x: Any, dims: Any) -> Any:
     return to.ops.permute(x, [axis_of(dim, x.ndim) for dim in dims])
 
 
-@lowering("aten.transpose.int", computes=False, samples=["aten.transpose.int(b, 0, -1)"])
+@lowering("aten.transpose.int", computes=False)
 def _transpose(to: Emitter, x: Any, dim0: int, dim1: int) -> Any:
     order = list(range(x.ndim))
     if order:
@@ -46,28 +46,23 @@ def _transpose(to: Emitter, x: Any, dim0: int, dim1: int) -> Any:
     return to.ops.permute(x, order)
 
 
-@lowering("aten.t.default", computes=False, samples=["aten.t.default(a)", "aten.t.default(c)"])
+@lowering("aten.t.default", computes=False)
 def _t(to: Emitter, x: Any) -> Any:
     return to.ops.permute(x, [1, 0]) if x.ndim == 2 else to.ops.set(x)
 
 
-@lowering(
-    "aten.expand.default", "aten.expand_copy.default", computes=False, samples=["aten.expand.default(c, [3, -1])"],
-)
+@lowering("aten.expand.default", "aten.expand_copy.default", computes=False)
 def _expand(to: Emitter, x: Any, *_: Any, **__: Any) -> Any:
     return to.expand(x, to.call.result.shape)
 
 
-@lowering("aten.unsqueeze.default", computes=False, samples=["aten.unsqueeze.default(a, -1)"])
+@lowering("aten.unsqueeze.default", computes=False)
 def _unsqueeze(to: Emitter, x: Any, dim: int) -> Any:
     place = axis_of(dim, x.ndim + 1)
     return to.ops.broadcast(x, [axis == place for axis in range(x.ndim + 1)])
 
 
-@lowering(
-    "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", computes=False,
-    samples=["aten.squeeze.dim(a[:, :1], 1)", "aten.squeeze.dims(a[:1, :1], [0, 1])", "aten.squeeze.default(a[:1])"],
-)
+@lowering("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", computes=False)
 def _squeeze(to: Emitter, x: Any, *_: Any) -> Any:
     return to.reshape(x, to.call.result.shape)
 
@@ -75,7 +70,6 @@ def _squeeze(to: Emitter, x: Any, *_: Any) -> Any:
 @lowering(
     "aten.alias.default", "aten.detach.default", "aten.lift_fresh_copy.default", "aten.lift_fresh.default",
     "aten.clone.default", "aten.contiguous.default", "aten.copy.default", computes=False,
-    samples=["aten.clone.default(a.t())", "aten.copy.default(a, c)", "aten.copy.default(n, a)"],
 )
 def _copy(to: Emitter, x: Any, source: Any = None, *_: Any, **__: Any) -> Any:
     if source is None:
@@ -90,12 +84,7 @@ def _on_one_device(call: Call) -> str | None:
     return None
 
 
-@lowering(
-    "aten._to_copy.default", "prims.convert_element_type.default", refuse=_on_one_device,
-    samples=["aten._to_copy.default(a, dtype=torch.bfloat16)", "aten._to_copy.default(w, dtype=torch.bool)",
-             "prims.convert_element_type.default(n, torch.float32)", "aten._to_copy.default(a, dtype=torch.int32)",
-             "aten._to_copy.default(a, dtype=torch.float8_e4m3fn)"],
-)  # fmt: skip
+@lowering("aten._to_copy.default", "prims.convert_element_type.default", refuse=_on_one_device)
 def _to_copy(to: Emitter, x: Any, _: TorchName | None = None, **__: Any) -> Any:
     return to.ops.set(x) if x.dtype is DTYPES[to.call.result.dtype] else to.cast(x, to.dtype)
 
@@ -123,13 +112,7 @@ def _is_bool(call: Call) -> str | None:
     return None
 
 
-@lowering(
-    "aten.view.dtype", computes=False, refuse=_is_bool,
-    samples=["aten.view.dtype(a, torch.int32)", "aten.view.dtype(n, torch.float64)", "aten.view.dtype(a, torch.int16)",
-             "aten.view.dtype(h, torch.bfloat16)", "aten.view.dtype(a, torch.uint8)", "aten.view.dtype(m, torch.uint8)",
-             "aten.view.dtype(n, torch.int32)", "aten.view.dtype(o, torch.int32)", "aten.view.dtype(o, torch.float16)",
-             "aten.view.dtype(h, torch.float64)", "aten.view.dtype(m, torch.int16)"],
-)  # fmt: skip
+@lowering("aten.view.dtype", computes=False, refuse=_is_bool)
 def _view_dtype(to: Emitter, x: Any, _: TorchName) -> Any:
     return with_the_bits(to, x)
 
@@ -175,18 +158,14 @@ def _bounds(size: int, start: int | None, end: int | None) -> tuple[int, int]:
     return first, max(first, last)
 
 
-@lowering(
-    "aten.slice.Tensor", computes=False,
-    samples=["aten.slice.Tensor(a, 1, 1, 3)", "aten.slice.Tensor(a, 1, -2)", "aten.slice.Tensor(a, -1, 0, 99, 3)",
-             "aten.slice.Tensor(a, 0)"],
-)  # fmt: skip
+@lowering("aten.slice.Tensor", computes=False)
 def _slice(to: Emitter, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
     axis = axis_of(dim, x.ndim)
     part = slice_of(to, x, axis, *_bounds(to.shape(x)[axis], start, end), step)
     return to.ops.set(part) if part is x else part
 
 
-@lowering("aten.select.int", computes=False, samples=["aten.select.int(b, 1, -1)"])
+@lowering("aten.select.int", computes=False)
 def _select(to: Emitter, x: Any, dim: int, index: int) -> Any:
     axis = axis_of(dim, x.ndim)
     place = index % to.shape(x)[axis]
@@ -195,7 +174,7 @@ def _select(to: Emitter, x: Any, dim: int, index: int) -> Any:
 
 @lowering(
     "aten.split_with_sizes.default", "aten.split_with_sizes_copy.default", "aten.unsafe_split_with_sizes.default",
-    computes=False, samples=["aten.split_with_sizes.default(a, [1, 3], 1)"],
+    computes=False,
 )
 def _split_with_sizes(to: Emitter, x: Any, sizes: Any, dim: int = 0) -> Any:
     axis, start, parts = axis_of(dim, x.ndim), 0, []
@@ -205,21 +184,19 @@ def _split_with_sizes(to: Emitter, x: Any, sizes: Any, dim: int = 0) -> Any:
     return parts
 
 
-@lowering(
-    "aten.split.Tensor", "aten.unsafe_split.Tensor", computes=False, samples=["aten.split.Tensor(a, 3, 1)"],
-)
+@lowering("aten.split.Tensor", "aten.unsafe_split.Tensor", computes=False)
 def _split(to: Emitter, x: Any, size: int, dim: int = 0) -> Any:
     extent = to.shape(x)[axis_of(dim, x.ndim)]
     sizes = [min(size, extent - start) for start in range(0, extent, size)] if size else [0]
     return _split_with_sizes(to, x, sizes or [0], dim)
 
 
-@lowering("aten.unbind.int", computes=False, samples=["aten.unbind.int(a, 1)"])
+@lowering("aten.unbind.int", computes=False)
 def _unbind(to: Emitter, x: Any, dim: int = 0) -> list[Any]:
     return [_select(to, x, dim, place) for place in range(to.shape(x)[axis_of(dim, x.ndim)])]
 
 
-@lowering("aten.flip.default", "prims.rev.default", samples=["aten.flip.default(b, [0, -1])"])
+@lowering("aten.flip.default", "prims.rev.default")
 def _flip(to: Emitter, x: Any, dims: Any) -> Any:
     shape = to.shape(x)
     for dim in dims if x.ndim else ():
@@ -228,7 +205,7 @@ def _flip(to: Emitter, x: Any, dims: Any) -> Any:
     return x if dims else to.ops.set(x)
 
 
-@lowering("aten.diagonal.default", samples=["aten.diagonal.default(b, 1, 2, 0)", "aten.diagonal.default(a, -1)"])
+@lowering("aten.diagonal.default")
 def _diagonal(to: Emitter, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     first, second = axis_of(dim1, x.ndim), axis_of(dim2, x.ndim)
     shape = to.shape(x)
@@ -254,10 +231,7 @@ def _beyond(call: Call) -> str | None:
     return "it reads beyond its operand" if last >= x.size else None
 
 
-@lowering(
-    "aten.as_strided.default", refuse=_beyond, computes=False,
-    samples=["aten.as_strided.default(a, [3, 4], [4, 1])", "aten.as_strided.default(b, [2, 5, 2], [3, 2, 1])"],
-)
+@lowering("aten.as_strided.default", refuse=_beyond, computes=False)
 def _as_strided(to: Emitter, x: Any, sizes: Any, strides: Any, _: None = None) -> Any:
     shape = to.shape(x)
     if tuple(sizes) == shape and to.call.result.strides == to.call.tensors[0].strides:
@@ -295,11 +269,7 @@ def _overlapping(call: Call) -> str | None:
     return "it writes beyond its operand" if reached >= x.size else None
 
 
-@lowering(
-    "aten.as_strided_scatter.default", refuse=_overlapping,
-    samples=["aten.as_strided_scatter.default(a, b[0, :2, :3], [2, 3], [6, 1])",
-             "aten.as_strided_scatter.default(b.permute(0, 2, 1), b.permute(0, 2, 1), [2, 4, 3], [12, 1, 4])"],
-)  # fmt: skip
+@lowering("aten.as_strided_scatter.default", refuse=_overlapping)
 def _as_strided_scatter(to: Emitter, x: Any, source: Any, sizes: Any, strides: Any, _: None = None) -> Any:
     traced_operand = to.call.tensors[0]
     order = sorted(range(x.ndim), key=lambda axis: -traced_operand.strides[axis])
@@ -310,11 +280,7 @@ def _as_strided_scatter(to: Emitter, x: Any, source: Any, sizes: Any, strides: A
     return to.ops.permute(to.reshape(written, [to.shape(x)[axis] for axis in order]), inverse)
 
 
-@lowering(
-    "aten.diagonal_scatter.default",
-    samples=["aten.diagonal_scatter.default(b, a[:2, :3], 1, 1, 2)",
-             "aten.diagonal_scatter.default(b, a[:2, :3], 0, 2, 1)", "aten.diagonal_scatter.default(a, c[:2], -1)"],
-)  # fmt: skip
+@lowering("aten.diagonal_scatter.default")
 def _diagonal_scatter(to: Emitter, x: Any, source: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     ops, shape = to.ops, to.shape(x)
     first, second = axis_of(dim1, x.ndim), axis_of(dim2, x.ndim)
@@ -334,7 +300,7 @@ def _diagonal_scatter(to: Emitter, x: Any, source: Any, offset: int = 0, dim1: i
     return ops.where(written, ops.broadcast(spread, [place == second for place in range(x.ndim)]), x)
 
 
-@lowering("aten.unfold.default", samples=["aten.unfold.default(a, 1, 2, 2)", "aten.unfold.default(b, 0, 1, 1)"])
+@lowering("aten.unfold.default")
 def _unfold(to: Emitter, x: Any, dim: int, size: int, step: int) -> Any:
     if not x.ndim:
         return to.reshape(x, to.call.result.shape)
@@ -350,28 +316,21 @@ def _unfold(to: Emitter, x: Any, dim: int, size: int, step: int) -> Any:
 
 # Larger ones
 
-@lowering(
-    "aten.cat.default",
-    samples=["aten.cat.default([a, a], 1)", "aten.cat.default([a, n], 0)",
-             "aten.cat.default([z, c, c])"],
-)  # fmt: skip
+@lowering("aten.cat.default")
 def _cat(to: Emitter, tensors: Any, dim: int = 0) -> Any:
     # Torch skips empty tensors with one axis, whatever the others are.
     parts = [to.cast(x, to.dtype) for x in tensors if to.shape(x) != (0,)] or [to.cast(tensors[0], to.dtype)]
     return to.ops.cat(parts, axis_of(dim, parts[0].ndim)) if len(parts) > 1 else to.ops.set(parts[0])
 
 
-@lowering("aten.stack.default", samples=["aten.stack.default([a, a], -1)"])
+@lowering("aten.stack.default")
 def _stack(to: Emitter, tensors: Any, dim: int = 0) -> Any:
     axis = axis_of(dim, tensors[0].ndim + 1)
     new = [place == axis for place in range(tensors[0].ndim + 1)]
     return _cat(to, [to.ops.broadcast(x, new) for x in tensors], axis)
 
 
-@lowering(
-    "aten.constant_pad_nd.default",
-    samples=["aten.constant_pad_nd.default(a, [1, 2, 0, 1], 0.5)", "aten.constant_pad_nd.default(a, [-1, 0])"],
-)
+@lowering("aten.constant_pad_nd.default")
 def _pad(to: Emitter, x: Any, pads: Any, value: Any = 0) -> Any:
     if to.dtype.is_float:
         fill: Any = float(value)
@@ -380,11 +339,7 @@ def _pad(to: Emitter, x: Any, pads: Any, value: Any = 0) -> Any:
     return to.ops.pad(x, list(pads), fill)
 
 
-@lowering(
-    "aten.slice_scatter.default",
-    samples=["aten.slice_scatter.default(a, p[:, :2], 1, 1, 3)", "aten.slice_scatter.default(a, p)",
-             "aten.slice_scatter.default(a, p[:, :2], 1, 1, 4, 2)"],
-)  # fmt: skip
+@lowering("aten.slice_scatter.default")
 def _slice_scatter(
     to: Emitter, x: Any, source: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1,
 ) -> Any:

@@ -241,13 +241,7 @@ def _pool_of(to: Emitter, sizes: Sequence[int], results: Sequence[int], *more: A
     return _pool(sizes[-count:], results[-count:], *more)
 
 
-@lowering(
-    "aten.max_pool2d_with_indices.default", "aten.max_pool3d_with_indices.default", refuse=_small,
-    samples=["aten.max_pool2d_with_indices.default(b, [2, 2])",
-             "aten.max_pool2d_with_indices.default(w[None], [3, 2], [2, 1], [1, 1], 1, True)",
-             "aten.max_pool2d_with_indices.default(n[None], [2, 2], [1, 1], [0, 0], 2)",
-             "aten.max_pool3d_with_indices.default(b[None], [2, 2, 2], [1, 1, 2], [1, 0, 1])"],
-)  # fmt: skip
+@lowering("aten.max_pool2d_with_indices.default", "aten.max_pool3d_with_indices.default", refuse=_small)
 def _max_pool(
     to: Emitter, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, _: bool = False,
 ) -> list[Any]:
@@ -260,14 +254,7 @@ def _max_pool(
 _WITH_OFFSETS = ("prims.", "fuser_lab.")  # the ops whose windows have a size along each pooled axis
 
 
-@lowering(
-    "prims._low_memory_max_pool_with_offsets.default", refuse=_small,
-    samples=[f"prims._low_memory_max_pool_with_offsets.default({sample})" for sample in (
-        "w[None], [3, 2], [2, 1], [1, 1], [1, 1], True", "b[None], [2, 2, 2], [1, 1, 2], [1, 0, 1], [1] * 3, False",
-        "b.round(), [1, 3], [1, 1], [0, 1], [1, 1], False", "-1 / (0 * b).abs(), [2, 2], [3, 1], [1, 1], [2, 1], False",
-        "n[None], [2, 2], [1, 2], [0, 0], [2, 1], True", "h[None], [3, 3], [2, 2], [1, 1], [1, 1], False",
-    )],
-)
+@lowering("prims._low_memory_max_pool_with_offsets.default", refuse=_small)
 def _max_pool_with_offsets(
     to: Emitter, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, _: bool = False,
 ) -> Any:
@@ -275,12 +262,7 @@ def _max_pool_with_offsets(
     return _with_offsets(to, x, pool)
 
 
-@lowering(
-    "prims._low_memory_max_pool_offsets_to_indices.default", refuse=not_empty,
-    samples=[
-        "prims._low_memory_max_pool_offsets_to_indices.default((o % 6)[None], [3, 2], [9, 9], [2, 1], [1, 1], [1, 3])",
-    ],
-)
+@lowering("prims._low_memory_max_pool_offsets_to_indices.default", refuse=not_empty)
 def _offsets_to_indices(
     to: Emitter, offsets: Any, kernel: Any, sizes: Any, stride: Any, padding: Any, dilation: Any,
 ) -> Any:
@@ -309,13 +291,7 @@ def _divisors(to: Emitter, pool: _Pool, divisor: int | None, *, with_padding: bo
     return to.cast(ops.cast(product, DataType.Float), to.dtype.compute)
 
 
-@lowering(
-    "aten.avg_pool2d.default", "aten.avg_pool3d.default", refuse=_small,
-    samples=["aten.avg_pool2d.default(b, [2, 2])", "aten.avg_pool2d.default(h[None], [2, 3], [1, 2], [1, 1])",
-             "aten.avg_pool2d.default(a[None], [2, 2], [2, 2], [1, 1], True, False)",
-             "aten.avg_pool2d.default(a[None], [2, 2], [2, 2], [0, 0], True, True, 3)",
-             "aten.avg_pool3d.default(b[None], [2, 2, 2], [1, 1, 2], [1, 0, 1])"],
-)  # fmt: skip
+@lowering("aten.avg_pool2d.default", "aten.avg_pool3d.default", refuse=_small)
 def _avg_pool(
     to: Emitter, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, _: bool = False, with_padding: bool = True,
     divisor: int | None = None,
@@ -326,14 +302,7 @@ def _avg_pool(
     return to.reshape(ops.truediv(total, _divisors(to, pool, divisor, with_padding=with_padding)), shape)
 
 
-@lowering(
-    "aten.avg_pool2d_backward.default", "aten.avg_pool3d_backward.default", refuse=_small,
-    samples=["aten.avg_pool2d_backward.default(b[:, :1, :2], b, [2, 2], [], [0, 0], False, True, None)",
-             "aten.avg_pool2d_backward.default(a[None, :, :3], a[None], [3, 2], [1, 2], [1, 1], False, False, None)",
-             "aten.avg_pool2d_backward.default(b, torch.ones(2, 5, 7), [5, 3], [2, 2], [2, 1], True, True, 1)",
-             "aten.avg_pool2d_backward.default(b, torch.ones(2, 7, 9), [1, 2], [3, 3], [0, 1], True, False, None)",
-             "aten.avg_pool3d_backward.default(b[None, :1, :1, :2], b[None], [2] * 3, [], [0] * 3, False, True, 5)"],
-)  # fmt: skip
+@lowering("aten.avg_pool2d_backward.default", "aten.avg_pool3d_backward.default", refuse=_small)
 def _avg_pool_backward(
     to: Emitter, gradient: Any, x: Any, kernel: Any, stride: Any, padding: Any, _: bool, with_padding: bool,
     divisor: int | None,
@@ -453,14 +422,7 @@ def _position(to: Emitter, pool: _Pool, steps: _Steps, _: tuple[int, ...]) -> An
     return total
 
 
-@lowering(
-    "fuser_lab.max_pool_gradient.default", refuse=_small,
-    samples=[
-        "fuser_lab.max_pool_gradient.default(b[:1, :2], m[None, :2].char(), [3, 4], [2, 1], [1, 1], [0, 0], [1, 1])",
-        ("fuser_lab.max_pool_gradient.default(b[:, :2, :3], (o % 6).char()[:2, None, :3].expand(2, 2, 3), [5, 9], "
-         "[3, 2], [2, 2], [0, 0], [1, 3])"),
-    ],
-)
+@lowering("fuser_lab.max_pool_gradient.default", refuse=_small)
 def _gradient_of_offsets(
     to: Emitter, gradient: Any, offsets: Any, sizes: Any, kernel: Any, stride: Any, padding: Any, dilation: Any,
 ) -> Any:
@@ -471,10 +433,6 @@ def _gradient_of_offsets(
 
 @lowering(
     "aten.max_pool2d_with_indices_backward.default", "aten.max_pool3d_with_indices_backward.default", refuse=_small,
-    samples=[
-        ("aten.max_pool2d_with_indices_backward.default(b[:1, :2, :2], b[:1], [2, 3], [1, 1], [0, 0], [1, 1], False, "
-         "e[None] * 0 + 5)"),
-    ],
 )
 def _gradient_of_indices(
     to: Emitter, gradient: Any, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, _: bool, indices: Any,
@@ -498,10 +456,7 @@ def _uneven(call: Call) -> str | None:
     return None
 
 
-@lowering(
-    "aten._adaptive_avg_pool3d.default", refuse=_uneven,
-    samples=["aten._adaptive_avg_pool3d.default(b[None], [1, 3, 2])"],
-)
+@lowering("aten._adaptive_avg_pool3d.default", refuse=_uneven)
 def _adaptive_mean(to: Emitter, x: Any, _: Any) -> Any:
     shape, count = to.call.result.shape, _pooled_axes(to.call.target)
     pairs = [(n, size // n) for n, size in zip(shape[-count:], to.shape(x)[-count:], strict=True)]
@@ -513,9 +468,6 @@ def _adaptive_mean(to: Emitter, x: Any, _: Any) -> Any:
 
 @lowering(
     "aten._adaptive_avg_pool2d_backward.default", "aten._adaptive_avg_pool3d_backward.default", refuse=_uneven,
-    samples=["aten._adaptive_avg_pool2d_backward.default(b[:, :1, :2], b)",
-             "aten._adaptive_avg_pool2d_backward.default(h[None], torch.ones(1, 6, 4).half())",
-             "aten._adaptive_avg_pool3d_backward.default(b[None, :1, :, :2], b[None])"],
 )  # fmt: skip
 def _adaptive_mean_backward(to: Emitter, gradient: Any, x: Any) -> Any:
     shape, count = to.shape(x), _pooled_axes(to.call.target)

@@ -12,7 +12,6 @@ from fuser_lab.ops.promotion import convert
 from fuser_lab.ops.registry import (
     OPS,
     Composite,
-    Misuse,
     Operand,
     Recorder,
     Sample,
@@ -28,12 +27,12 @@ def record(rec: Recorder, name: str, *operands: Any, **options: Any) -> TensorVi
 
 
 def composite(
-    name: str, frontend: Callable[..., Any], doc: str, samples: Sequence[Sample], misuses: Sequence[Misuse],
+    name: str, frontend: Callable[..., Any], doc: str, samples: Sequence[Sample],
 ) -> Composite:
     """Register a composite that nvFuser does not have, and return it."""
     return register_composite(
         Composite(
-            name=name, frontend=frontend, doc=doc, samples=tuple(samples), misuses=tuple(misuses), is_foreign=True,
+            name=name, frontend=frontend, doc=doc, samples=tuple(samples), is_foreign=True,
         ),
     )
 

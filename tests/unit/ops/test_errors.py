@@ -1,6 +1,6 @@
 """Illegal definitions, and wrong types of ops' arguments: the exception's class, and a sentence that names them.
 
-The misuses of each op are in its registry entry (test_misuses.py).
+The illegal calls of each op are in misuses.py (test_misuses.py).
 """
 
 import re

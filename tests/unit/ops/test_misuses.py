@@ -1,4 +1,4 @@
-"""Every illegal call of the registry: the exception's class, and a sentence that names op, argument and value."""
+"""Every illegal call of `misuses.py`: the exception's class, and a sentence that names op, argument and value."""
 
 import re
 
@@ -7,15 +7,14 @@ import pytest
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, FuserLabError, UnsupportedError
-from fuser_lab.ops import COMPOSITES, OPS
+from tests.unit.ops.misuses import MISUSES
 
-ENTRIES = {**OPS, **COMPOSITES}
-CALLS = [(name, number) for name, entry in ENTRIES.items() for number in range(len(entry.misuses))]
+CALLS = [(name, number) for name, misuses in MISUSES.items() for number in range(len(misuses))]
 
 
 @pytest.mark.parametrize(("name", "number"), CALLS, ids=[f"{n}-{k}" for n, k in CALLS])
 def test_illegal_calls(name: str, number: int) -> None:
-    misuse = ENTRIES[name].misuses[number]
+    misuse = MISUSES[name][number]
     with FusionBuilder() as fd:
         names = {
             "x": fd.define_tensor([3, 4], True),
@@ -42,6 +41,7 @@ def test_illegal_calls(name: str, number: int) -> None:
 
 
 def test_misuses_call_the_op_that_they_belong_to() -> None:
-    for name, entry in ENTRIES.items():
-        for misuse in entry.misuses:
+    for name, misuses in MISUSES.items():
+        assert misuses, f"{name} has no illegal call"
+        for misuse in misuses:
             assert f"fd.ops.{name}(" in misuse.call, f"{name}: {misuse.call}"

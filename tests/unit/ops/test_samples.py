@@ -153,7 +153,6 @@ def test_every_op_is_documented_and_sampled() -> None:
     for name, entry in ENTRIES.items():
         assert entry.doc.endswith("."), f"{name}: the documentation is a sentence"
     assert not [name for name, entry in ENTRIES.items() if not entry.samples], "ops without a legal call"
-    assert not [name for name, entry in ENTRIES.items() if not entry.misuses], "ops without an illegal call"
 
 
 def test_samples_call_the_op_that_they_belong_to() -> None:

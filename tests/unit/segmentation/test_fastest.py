@@ -16,10 +16,11 @@ from fuser_lab.process.ending import check_time
 from fuser_lab.segmentation import replay, segment
 from fuser_lab.segmentation.bottom_up import bottom_up
 from fuser_lab.segmentation.events import Kind
-from fuser_lab.segmentation.fastest import COMPILED, _Search, _TimedPlan, fastest, time_model_of
+from fuser_lab.segmentation.fastest import COMPILED, _Search, fastest
 from fuser_lab.segmentation.ideals import Budget
 from fuser_lab.segmentation.rationed import RationedSchedulers
 from fuser_lab.segmentation.replay import Fold
+from fuser_lab.segmentation.timed_plan import TimedPlan, time_model_of
 from fuser_lab.segmentation.timed_space import TimedSpace
 from tests.benchmarks.optimal import irregular
 from tests.unit.test_plan import made_by
@@ -277,7 +278,7 @@ def test_a_plan_that_moves_more_bytes_has_to_save_more_than_the_error_of_any_oth
     made = (plan.cut("T1"), plan, plan.cut("T1").cut("T2"))
     clock = ByParts(one=100e-6, two=150e-6, three=three)
     search = _Search(plan.fusion, plan.oracle, FEW, time_model_of(plan.oracle), Budget(states=1, seconds=60), clock)
-    search.known = [_TimedPlan(segmented=one.segmented, times=(), attempts=()) for one in made]
+    search.known = [TimedPlan(segmented=one.segmented, times=(), attempts=()) for one in made]
     assert len(search.checked().segmented.groups) == chosen
 
 
@@ -293,8 +294,8 @@ def test_a_plan_that_moves_more_bytes_is_sure_if_it_computes_what_copies_share_o
     made = (whole.cut("T17"), whole, whole.cut("T17"))
     clock = ByParts(one=186e-6, two=142e-6, three=300e-6)
     search = _Search(whole.fusion, whole.oracle, FEW, time_model_of(whole.oracle), Budget(states=1, seconds=60), clock)
-    search.known = [_TimedPlan(segmented=plan.segmented, times=(), attempts=()) for plan in made]
-    search.known[0] = _TimedPlan(segmented=fl.segment(fd, strategy="unfused").segmented, times=(), attempts=())
+    search.known = [TimedPlan(segmented=plan.segmented, times=(), attempts=()) for plan in made]
+    search.known[0] = TimedPlan(segmented=fl.segment(fd, strategy="unfused").segmented, times=(), attempts=())
     clock._seconds += [1.0] * 20
     assert len(search.checked().segmented.groups) == chosen
 
@@ -322,7 +323,7 @@ def test_of_equally_fast_plans_the_one_with_the_fewest_bytes_is_chosen_whatever_
     clock = ByParts(one=100e-6, two=150e-6, three=three)
     search = _Search(whole.fusion, whole.oracle, FEW, time_model_of(whole.oracle), Budget(states=1, seconds=60), clock)
     search.known = [
-        _TimedPlan(segmented=plan.segmented, times=(seconds,), attempts=())
+        TimedPlan(segmented=plan.segmented, times=(seconds,), attempts=())
         for plan, seconds in ((whole.cut("T1"), 150e-6), (parts, three), (parts, three), (whole, 100e-6))
     ]
     assert len(search.checked().segmented.groups) == chosen

@@ -109,11 +109,3 @@ class InstanceNorm2dNVFuser(_Fused, nn.InstanceNorm2d):  # type: ignore[misc]  #
 
 class InstanceNorm3dNVFuser(_Fused, nn.InstanceNorm3d):  # type: ignore[misc]  # torch is imported untyped
     """`torch.nn.InstanceNorm3d` by fusions."""
-
-
-__all__ = [
-    "InstanceNorm1dNVFuser",
-    "InstanceNorm2dNVFuser",
-    "InstanceNorm3dNVFuser",
-    "InstanceNormNVFuserFunction",
-]
