@@ -68,9 +68,9 @@ class GpuFacts(NestFacts):
             window=nest.reduced[-1].extent if self._windows_of_access() else 1,
             stored_bytes=extent_of(nest.axes) * sum(tv.dtype.itemsize for tv in nest.full),
         )
-        if nest.reductions and not nest.scans:
+        if nest.reductions and not self.is_scanned:
             space = self._with_passes(space)
-        if nest.scans:
+        if self.is_scanned:
             needed = self.scanned_inputs
             space = replace(
                 space, streams=max(len(needed), 1), read_bytes=sum(tv.dtype.itemsize for tv in needed),
@@ -120,7 +120,7 @@ class GpuFacts(NestFacts):
         is_fixed = not (self.column_sums or space.reduces_outermost)
         return replace(
             space, streams=max(len(first), 1), read_bytes=sum(tv.dtype.itemsize for tv in first), input_bytes=inputs,
-            value_bytes=values,
+            value_bytes=values + sum(expr.out.dtype.compute.itemsize for expr in nest.scans),
             computed_bytes=sum(memory_of_kept(self, computed)[1]) if is_computed else 0,
             constant_bytes=sum(tv.dtype.itemsize for tv in later),
             varying_bytes=sum(tv.dtype.itemsize for tv in varying),
@@ -244,7 +244,7 @@ class GpuFacts(NestFacts):
 
         Threads that scan rows exchange a total for each group, which takes more than narrower accesses to its elements.
         """
-        exchanges = bool(self.nest.scans) and self.inner_reduced
+        exchanges = self.is_scanned and self.inner_reduced
         # If groups do not divide the axis, positions in the last group are outside the tensor.
         size = math.gcd(MOST_NEIGHBOURS, fast.extent)
         while size > 1:

@@ -226,9 +226,9 @@ class _Part:
     layouts: Mapping[TensorView, Layout]
     waiting: int = 0
 
-    def nests(self) -> tuple[Nest, ...] | Refused:
-        """Return the nests of the ops."""
-        return nests_of(self.fusion, self.buffers, self.layouts)
+    def nests(self, *, between: bool = True) -> tuple[Nest, ...] | Refused:
+        """Return the nests of the ops, if ``between`` with scans between passes over rows."""
+        return nests_of(self.fusion, self.buffers, self.layouts, between=between)
 
     def least(self, outputs: Sequence[TensorView]) -> int:
         """Return the minimum bytes of some outputs, reading each of their inputs once.
@@ -348,10 +348,18 @@ class _Planner:
         return part.least(part.fusion.outputs) if self._counts else 0
 
     def _direct(self, part: _Part, number: int, notes: Sequence[str]) -> _Nests:
-        """Return the nests of all outputs; columns that are read again without being kept are separate passes."""
+        """Return the nests of all outputs; scans that no row between passes can hold are nests of their own."""
         nests = part.nests()
         if isinstance(nests, Refused):
             return nests
+        planned = self._of_nests(part, nests, number, notes)
+        if not isinstance(planned, Refused) or not any(nest.scans_between_passes for nest in nests):
+            return planned
+        nests = part.nests(between=False)
+        return nests if isinstance(nests, Refused) else self._of_nests(part, nests, number, notes)
+
+    def _of_nests(self, part: _Part, nests: Sequence[Nest], number: int, notes: Sequence[str]) -> _Nests:
+        """Return nests with their schedules; columns that are read again without being kept are separate passes."""
         planned: list[NestPlan] = []
         for place, nest in enumerate(nests, number):
             plan = self._nest(part, nest, place, () if planned else notes)

@@ -73,7 +73,7 @@ _LONG = {
     "erfcinv": 12, "erfinv": 8, "lgamma": 20, "philox_uniform": 20, "pow": 24, "sin": 6, "sinh": 5, "tan": 8,
 }
 # Functions that no unit computes: their instructions for an element in machine code for compute capability 9.0.
-_POLYNOMIALS = {"expm1": 21, "log": 24, "log10": 26, "log1p": 28, "log2": 26}
+_POLYNOMIALS = {"expm1": 21, "log": 24, "log10": 26, "log1p": 28, "log2": 26, "logaddexp": 40}
 # Instructions of 64-bit integers: two comparisons and two selections; the same after a negation.
 _WIDE_FUNCTIONS = {"abs": 5, "max": 4, "min": 4}
 _ROUND = 12  # instructions per number of the random generator, which makes four at a time

@@ -38,7 +38,7 @@ _ALL_LOOPS: Final = "*"  # in place of the name of a loop
 # Time of a function of float32 in a vector loop, in exponentials, measured on an AMD EPYC.
 _FUNCTIONS: Final = {
     "exp": 1.0, "exp2": 1.0, "expm1": 1.0, "tanh": 1.0, "one_plus_tanh": 1.0, "erf": 1.0, "sigmoid": 1.3, "log": 2.0,
-    "log2": 2.0, "log10": 2.0, "log1p": 2.0, "sin": 7.0, "cos": 7.0, "cos_turns": 7.0, "pow": 8.0,
+    "log2": 2.0, "log10": 2.0, "log1p": 2.0, "logaddexp": 3.0, "sin": 7.0, "cos": 7.0, "cos_turns": 7.0, "pow": 8.0,
 }
 _CALLED: Final = {"philox_uniform": 3.0}  # time of a library function, in typical library functions
 _ROUNDING: Final = {DataType.BFloat16: 6, DataType.Float8_e4m3fn: 30, DataType.Float8_e5m2: 30}  # integer operations

@@ -102,9 +102,9 @@ _INTRINSICS = (
     "power_int", "power_uint", "remainder_float", "remainder_int", "shift_left", "shift_right",
     "atomic_add", "beginning_at", "index32", "keep_loads_apart", "load_retained", "load_shifted", "load_streamed",
     "load_vector",
-    "fast_exp", "fast_sigmoid", "fast_tanh", "floor_quotient32", "floor_quotient64", "one_plus_tanh",
-    "philox_uniforms", "quotient", "rounded_quotient32", "rounded_quotient64", "rounded_sqrt32", "rounded_sqrt64",
-    "small_to_float", "store_vector", "unrolled", "where",
+    "fast_exp", "fast_logaddexp", "fast_sigmoid", "fast_tanh", "floor_quotient32", "floor_quotient64", "logaddexp",
+    "one_plus_tanh", "philox_uniforms", "quotient", "rounded_quotient32", "rounded_quotient64", "rounded_sqrt32",
+    "rounded_sqrt64", "small_to_float", "store_vector", "unrolled", "where",
     "wide_shfl_sync", "wide_shfl_up_sync", "wide_shfl_xor_sync",
     "cluster_arrive", "cluster_arrived", "cluster_expect", "cluster_rank", "cluster_wait", "send_in_cluster",
     *(f"{name}_among" for name in _PAIRED.values()),
@@ -122,7 +122,10 @@ _LIBRARY = {
     "fmin": "fmin",
 }
 # fuser_lab's functions for float32, made from the hardware's exp2 and reciprocal.
-_FAST = {"exp": "fast_exp", "tanh": "fast_tanh", "one_plus_tanh": "one_plus_tanh", "sigmoid": "fast_sigmoid"}
+_FAST = {
+    "exp": "fast_exp", "logaddexp": "fast_logaddexp", "tanh": "fast_tanh", "one_plus_tanh": "one_plus_tanh",
+    "sigmoid": "fast_sigmoid",
+}
 # Comparisons that clamp numbers to a bound: ``bound if x < bound else x``.
 _BOUNDS = {"lt": "maximum", "le": "maximum", "gt": "minimum", "ge": "minimum"}
 _BY_MATH = frozenset(
@@ -548,6 +551,8 @@ class CudaEmitter(Emitter):
             return self._call(f"math.{fn}", args)
         if fn in {"mod", "fmod"}:
             return self._call("math.fmod", args)
+        if fn == "logaddexp":
+            return self._call(fn, args)
         if fn == "remainder":
             return self._call("remainder_float", args)
         if fn == "floordiv":

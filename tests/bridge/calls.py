@@ -158,6 +158,7 @@ ATEN = (
     "aten.median.default(w)",
     "aten.cumsum.default(a, 1)",
     "aten.cumprod.default(a, 1)",
+    "aten.logcumsumexp.default(a, 1)",
     "aten.cummax.default(w, 0)",
     "aten.cummax.default(n, 1)",
     "aten.cummin.default(w, 0)",
@@ -467,6 +468,7 @@ LAX = {
     "cumprod": ["lax.cumprod(a, 1)", "lax.cumprod(n, 0, reverse=True)"],
     "cummax": ["lax.cummax(a, 1)", "lax.cummax(n, 0, reverse=True)"],
     "cummin": ["lax.cummin(a, 1)", "lax.cummin(n, 0, reverse=True)"],
+    "cumlogsumexp": ["lax.cumlogsumexp(a, 1)", "lax.cumlogsumexp(a, 0, reverse=True)"],
     "sort": ["lax.sort(w, 1)", "lax.sort(n, 0)", "jnp.argsort(k, 1)", "lax.sort([n, a], 1, num_keys=1)"],
     "broadcast_in_dim": [
         "lax.broadcast_in_dim(c, (2, 4, 3), (1,))", "lax.broadcast_in_dim(a[:, :1], (3, 4, 5), (0, 1))",

@@ -79,6 +79,12 @@ def define_number_functions(library: Library) -> None:
             rest += b
         return rest
 
+    @library.device
+    def logaddexp(x: Any, y: Any) -> Any:
+        """Return log(exp(x) + exp(y)) from the larger number and the difference; equal infinities have none."""
+        gap = types.float64(0.0) if x == y else -abs(x - y)
+        return max(x, y) + math.log1p(math.exp(gap))
+
     _define_approximations(library, single)
     _define_exact_functions(library, single, suffix="32", smallest=-126, digits=24, steps=1)
     _define_exact_functions(library, double, suffix="64", smallest=-1022, digits=53, steps=2)
@@ -125,6 +131,12 @@ def _define_approximations(library: Library, single: _Typed) -> None:
         near = x * (series * square) + x
         far = one_plus_tanh(x) - types.float32(1.0)
         return near if abs(x) < types.float32(0.55) else far
+
+    @library.inlined
+    def fast_logaddexp(x: Any, y: Any) -> Any:
+        """Return logaddexp of float32s, with the error of `fast_exp` in the smaller power's share."""
+        gap = types.float32(0.0) if x == y else -abs(x - y)
+        return max(x, y) + math.log1p(fast_exp(gap))
 
     @library.inlined
     def fast_sigmoid(x: Any) -> Any:

@@ -433,22 +433,25 @@ _LISTED: tuple[tuple[tuple[str, ...], Calls], ...] = (
             "{op}: arg has size 4 and index 5 on axis 1; they must be equal or 1",
         ),
     )),
-    (("cumsum", "cumprod", "cummin", "cummax", "argsort", "size"), (
+    (("cumsum", "cumprod", "cummin", "cummax", "logcumsumexp", "argsort", "size"), (
         ("{op}(x)", "missing a required argument: 'dim'", ArgumentTypeError),
         ("{op}(d, 0)", "{op}: arg must be a tensor", ArgumentTypeError),
     )),
-    (("cumsum", "cumprod", "cummin", "cummax", "argsort"), (
+    (("cumsum", "cumprod", "cummin", "cummax", "logcumsumexp", "argsort"), (
         ("{op}(x, 2)", "{op}: Tried to access out of boundary index 2"),
     )),
-    (("cumsum", "cumprod", "cummin", "cummax"), (
+    (("cumsum", "cumprod", "cummin", "cummax", "logcumsumexp"), (
         ("{op}(x, -3)", "{op}: Tried to access out of boundary index -3"),
         ("{op}(s, 0)", "{op}: Tried to access out of boundary index 0"),
         ("{op}(x, 0.0)", "{op}: dim must be an int", ArgumentTypeError),
         ("{op}(x, 0, 1.0)", "{op}: init must be a scalar of the definition", ArgumentTypeError),
         ("{op}(x, 0, s)", "{op}: init must be a scalar of the definition", ArgumentTypeError),
     )),
-    (("cummin", "cummax", "argsort"), (
+    (("cummin", "cummax", "logcumsumexp", "argsort"), (
         ("{op}(z, 0)", "{op}: arg has dtype DataType.ComplexFloat"),
+    )),
+    (("logcumsumexp",), (
+        ("{op}(n, 0)", "{op}: arg has dtype DataType.Int"),
     )),
     (("scatter", "scatter_add"), (
         ("{op}(x, n, x, 2)", "so dim argument must satisfy -2 <= dim < 2"),
