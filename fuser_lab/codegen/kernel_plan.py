@@ -24,6 +24,7 @@ from fuser_lab.codegen.nests import Nest, fastest_is_reduced, nests_of
 from fuser_lab.codegen.persistence import online_pair
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.codegen.short_reductions import with_parts
+from fuser_lab.codegen.stored_parts import with_stored_parts
 from fuser_lab.codegen.values import level_of
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.errors import CodegenError
@@ -199,7 +200,8 @@ def _plan_of(
     }
     segment = Fusion(inputs=fusion.inputs, exprs=fusion.exprs, outputs=computed, keeps_float=fusion.keeps_float)
     planner = _Planner(request, chooser, counts=counts)
-    part = planner.with_transposed_reads(_Part(fusion=segment, buffers=buffers, layouts=layouts), scheduler)
+    part = _with_stored_parts(_Part(fusion=segment, buffers=buffers, layouts=layouts))
+    part = planner.with_transposed_reads(part, scheduler)
     nests = planner.form(part, scheduler)
     if isinstance(nests, Refused):
         return nests
@@ -262,6 +264,20 @@ class _Part:
             replace(memory, fusion=_part(self.fusion, self.fusion.inputs, results)),
             replace(memory, fusion=_part(self.fusion, (*self.fusion.inputs, *results), rest)),
         )
+
+
+def _with_stored_parts(part: _Part) -> _Part:
+    """Return a segment that stores concatenations part by part, if that takes no more nests."""
+    stored = with_stored_parts(part.fusion, part.layouts)
+    if stored is None:
+        return part
+    in_parts = replace(
+        part, fusion=stored.fusion,
+        buffers={**part.buffers, **{tv.name: part.buffers[whole.name] for tv, (whole, _) in stored.layouts.items()}},
+        layouts={**part.layouts, **{tv: layout for tv, (_, layout) in stored.layouts.items()}},
+    )
+    before, after = part.nests(), in_parts.nests()
+    return part if isinstance(after, Refused) or (not isinstance(before, Refused) and len(before) < len(after)) else in_parts
 
 
 _Nests = tuple[NestPlan, ...] | Refused
