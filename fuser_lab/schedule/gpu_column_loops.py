@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from fuser_lab.cost.crossovers import crossover
-from fuser_lab.cost.device import LINE_BYTES, MEETING_BYTES, STATIC_BUFFER, WARP
+from fuser_lab.cost.device import LINE_BYTES, MEETING_BYTES, STATIC_BUFFER, WARP, WORD_BYTES
 from fuser_lab.schedule.gpu_limits import (
     ALL_THREADS,
     ELEMENTS,
@@ -44,7 +44,7 @@ def column_loops(space: Space) -> LoopSchedule:
         height *= 2
     blocks = max(-(-groups // lanes), 1)
     # A power of two if few rows are all loaded at once, so that fewer kernels cover all numbers of rows.
-    unroll = max(min(IN_FLIGHT // space.streams, power_of_two(-(-depth // height))), 1)
+    unroll = min(_rows_in_flight(space, width), power_of_two(-(-depth // height)))
     if space.window > 1:  # one load reads a line of a window
         unroll = space.window * max(min(IN_FLIGHT // space.streams, depth // space.window), 1)
     words = -(-width * space.read_bytes // 4)
@@ -68,6 +68,12 @@ def column_loops(space: Space) -> LoopSchedule:
         evict=eviction(space) if not small else Evict.NORMAL, resident=resident,
         reasons=tuple(reasons),
     )
+
+
+def _rows_in_flight(space: Space, width: int) -> int:
+    """Return the rows whose loads a thread has in flight: several loads, and not fewer bytes than as many words."""
+    nbytes = max(width * space.read_bytes, 1)
+    return min(max(IN_FLIGHT // space.streams, -(-IN_FLIGHT * WORD_BYTES // nbytes)), IN_FLIGHT)
 
 
 def columns_in_cluster(space: Space, cluster: int) -> LoopSchedule | None:
