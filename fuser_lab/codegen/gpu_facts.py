@@ -122,8 +122,8 @@ class GpuFacts(NestFacts):
         # Numbers of elements would be constants of a kernel, which is for many lengths if these grow with the batch.
         is_fixed = not (self.column_sums or space.reduces_outermost)
         return replace(
-            space, streams=max(len(streams), 1), read_bytes=sum(tv.dtype.itemsize for tv in streams), input_bytes=inputs,
-            value_bytes=values,
+            space, streams=max(len(streams), 1), read_bytes=sum(tv.dtype.itemsize for tv in streams),
+            input_bytes=inputs, value_bytes=values,
             computed_bytes=sum(memory_of_kept(self, computed)[1]) if is_computed else 0,
             constant_bytes=sum(tv.dtype.itemsize for tv in later),
             varying_bytes=sum(tv.dtype.itemsize for tv in varying),
