@@ -116,11 +116,14 @@ class GpuFacts(NestFacts):
         is_computed = any(s.tensor in self.fusion.producers for s in computed)
         fast = {axis.name for axis in nest.reduced[-1:]}
         varying = [tv for tv in later if any(fast & variables(term) for term in nest.index[tv])]
+        # What adjacent columns share is in the L1 cache once a warp has read it.
+        along = {axis.name for axis in (nest.axes if self.inner_reduced else nest.kept[-1:])}
+        streams = [tv for tv in first if any(along & variables(term) for term in nest.index[tv])]
         # Numbers of elements would be constants of a kernel, which is for many lengths if these grow with the batch.
         is_fixed = not (self.column_sums or space.reduces_outermost)
         return replace(
-            space, streams=max(len(first), 1), read_bytes=sum(tv.dtype.itemsize for tv in first), input_bytes=inputs,
-            value_bytes=values + sum(expr.out.dtype.compute.itemsize for expr in nest.scans),
+            space, streams=max(len(streams), 1), read_bytes=sum(tv.dtype.itemsize for tv in streams),
+            input_bytes=inputs, value_bytes=values + sum(expr.out.dtype.compute.itemsize for expr in nest.scans),
             computed_bytes=sum(memory_of_kept(self, computed)[1]) if is_computed else 0,
             constant_bytes=sum(tv.dtype.itemsize for tv in later),
             varying_bytes=sum(tv.dtype.itemsize for tv in varying),

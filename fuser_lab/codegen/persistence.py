@@ -128,12 +128,12 @@ def _needs_of_pass(facts: NestFacts, number: int, saved: Sequence[Saved]) -> fro
     return _needs(facts, number, earlier, written)
 
 
-def shared_along(facts: NestFacts, axes: Sequence[Axis]) -> tuple[TensorView, ...]:
-    """Return the values that are constant along some but not all axes, and from which other values are computed.
+def shared_along(facts: NestFacts, axes: Sequence[Axis], number: int = 0) -> tuple[TensorView, ...]:
+    """Return the values that are constant along some but not all axes, and from which a pass computes other values.
 
     Computed values come first.
     """
-    needed = _needs(facts, 0)
+    needed = _needs(facts, number)
     same = {axis.name for axis in axes}
     other = {axis.name for axis in facts.nest.axes} - same
 
