@@ -277,7 +277,8 @@ def _with_stored_parts(part: _Part) -> _Part:
         layouts={**part.layouts, **{tv: layout for tv, (_, layout) in stored.layouts.items()}},
     )
     before, after = part.nests(), in_parts.nests()
-    return part if isinstance(after, Refused) or (not isinstance(before, Refused) and len(before) < len(after)) else in_parts
+    is_worse = isinstance(after, Refused) or (not isinstance(before, Refused) and len(before) < len(after))
+    return part if is_worse else in_parts
 
 
 _Nests = tuple[NestPlan, ...] | Refused

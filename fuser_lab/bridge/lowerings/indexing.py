@@ -256,11 +256,7 @@ def _elements_at(to: Emitter, x: Any, indices: Any) -> Any:
     return to.reshape(rows, [*others[:before], *broadcast, *others[before:]])
 
 
-@lowering(
-    "aten.bucketize.Tensor",
-    samples=["aten.bucketize.Tensor(w, c.abs().cumsum(0))",
-             "aten.bucketize.Tensor(k, i[1:], out_int32=True, right=True)"],
-)  # fmt: skip
+@lowering("aten.bucketize.Tensor")
 def _bucketize(to: Emitter, x: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Any:
     return to.ops.bucketize(x, boundaries, out_int32, right)
 
@@ -269,11 +265,7 @@ def _in_another_order(call: Call) -> str | None:
     return None if call.option("sorter") is None else "the order of the sequence is a tensor"
 
 
-@lowering(
-    "aten.searchsorted.Tensor", refuse=_in_another_order,
-    samples=["aten.searchsorted.Tensor(c.abs().cumsum(0), w)",
-             "aten.searchsorted.Tensor(e.cumsum(1), k[:2], side='right')"],
-)  # fmt: skip
+@lowering("aten.searchsorted.Tensor", refuse=_in_another_order)
 def _searchsorted(
     to: Emitter, rows: Any, x: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None, **_: Any,
 ) -> Any:

@@ -368,12 +368,7 @@ def _set_slice(to: Emitter, x: Any, source: Any, axis: int, first: int, last: in
 
 # Gradients of parts, which are zero elsewhere
 
-@lowering(
-    "aten.slice_backward.default",
-    samples=["aten.slice_backward.default(a[:, 1:3], [3, 4], 1, 1, 3, 1)",
-             "aten.slice_backward.default(a[:, 1:3], [3, 4], -1, -3, -1, 1)",
-             "aten.slice_backward.default(a[:, ::2], [3, 4], 1, 0, 99, 2)"],
-)  # fmt: skip
+@lowering("aten.slice_backward.default")
 def _slice_gradient(to: Emitter, gradient: Any, sizes: Any, dim: int, start: int, end: int, step: int) -> Any:
     axis = axis_of(dim, gradient.ndim)
     first, last = _bounds(sizes[axis], start, end)
@@ -382,10 +377,7 @@ def _slice_gradient(to: Emitter, gradient: Any, sizes: Any, dim: int, start: int
     return _pad(to, gradient, [*[0, 0] * (len(sizes) - axis - 1), first, sizes[axis] - last])
 
 
-@lowering(
-    "aten.select_backward.default",
-    samples=["aten.select_backward.default(a[:, 1], [3, 4], 1, 1)", "aten.select_backward.default(c, [2, 4], -2, -1)"],
-)
+@lowering("aten.select_backward.default")
 def _select_gradient(to: Emitter, gradient: Any, sizes: Any, dim: int, index: int) -> Any:
     axis = axis_of(dim, len(sizes))
     at = to.reshape(to.places(sizes[axis]), [size if place == axis else 1 for place, size in enumerate(sizes)])

@@ -1,12 +1,12 @@
 """Searches in sorted tensors, by halving: each step reads one element for each value that is searched."""
 
 from fuser_lab.dtypes import DataType
-from fuser_lab.errors import ArgumentTypeError, DefinitionError
+from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import TensorView
 from fuser_lab.ops.arguments import flag
 from fuser_lab.ops.broadcast import broadcast
 from fuser_lab.ops.composites.parts import cast, composite, record, shape_text
-from fuser_lab.ops.registry import Arg, Misuse, Operand, Recorder, Sample, same_extent
+from fuser_lab.ops.registry import Arg, Operand, Recorder, Sample, same_extent
 
 H, B, D, N = DataType.Half, DataType.BFloat16, DataType.Double, DataType.Int
 
@@ -57,16 +57,16 @@ def _search(
         return record(rec, "squeeze", _search(rec, op, rows, broadcast(rec, values, [True]), out_int32, right), [0])
     if rows.ndim < values.ndim:
         rows = broadcast(rec, rows, [True] * (values.ndim - 1) + [False])
-    # After the first step, the result is one of `step` numbers from `found` on, and `step` is a power of two.
+    # After the first step, the result is one of `step` numbers from `place` on, and `step` is a power of two.
     step = 1 << (count.bit_length() - 1)
     middle = record(rec, "slice", rows, [0] * (rows.ndim - 1) + [step - 1], [*rows.extents[:-1], step])
-    found = record(rec, "where", record(rec, beyond, middle, values), _number(rec, 0), _number(rec, count - step + 1))
+    place = record(rec, "where", record(rec, beyond, middle, values), _number(rec, 0), _number(rec, count - step + 1))
     while step > 1:
         step //= 2
-        element = record(rec, "take_along_axis", rows, record(rec, "add", found, step - 1), -1)
+        element = record(rec, "take_along_axis", rows, record(rec, "add", place, step - 1), -1)
         is_beyond = record(rec, beyond, element, values)
-        found = record(rec, "where", is_beyond, found, record(rec, "add", found, step))
-    return cast(rec, found, kind)
+        place = record(rec, "where", is_beyond, place, record(rec, "add", place, step))
+    return cast(rec, place, kind)
 
 
 def _number(rec: Recorder, number: int) -> TensorView:
@@ -95,14 +95,6 @@ composite(
         Sample(f"fd.ops.bucketize(a, {_whole(0)})", (Arg((3, 2), N, -5, 5),)),
         Sample("fd.ops.bucketize(a, b, right=True)", (Arg((3, 0)), Arg((1,)))),
     ),
-    (
-        Misuse("fd.ops.bucketize(x, y)", "bucketize: boundaries must have one axis, given 2"),
-        Misuse("fd.ops.bucketize(z, v)", "bucketize: complex numbers have no order, given DataType.Float and"),
-        Misuse("fd.ops.bucketize(x, v, 2)", "bucketize: out_int32 must be True or False", ArgumentTypeError),
-        Misuse("fd.ops.bucketize(x, v, right=None)", "bucketize: right must be True or False", ArgumentTypeError),
-        Misuse("fd.ops.bucketize(1.0, v)", "bucketize: arg must be a tensor", ArgumentTypeError),
-        Misuse("fd.ops.bucketize(x)", "missing a required argument: 'boundaries'", ArgumentTypeError),
-    ),
 )
 composite(
     "searchsorted", _searchsorted,
@@ -111,12 +103,5 @@ composite(
         Sample(f"fd.ops.searchsorted({_ROWS}, b)", (Arg((3, 9)), Arg((3, 4), N, -1, 9))),
         Sample(f"fd.ops.searchsorted({_ROWS}, b, right=True)", (Arg((2, 3, 5)), Arg((2, 3, 1), N, -1, 6))),
         Sample(f"fd.ops.searchsorted({_ROWS}, b, out_int32=True)", (Arg((16,)), Arg((2, 3), N, -1, 17))),
-    ),
-    (
-        Misuse("fd.ops.searchsorted(x, v)", "searchsorted: sorted_sequence has shape [3, 4] and arg [4]"),
-        Misuse("fd.ops.searchsorted(s, x)", "searchsorted: sorted_sequence has shape [] and arg [3, 4]"),
-        Misuse("fd.ops.searchsorted(x, z)", "searchsorted: complex numbers have no order"),
-        Misuse("fd.ops.searchsorted(v, x, right=2)", "searchsorted: right must be True or False", ArgumentTypeError),
-        Misuse("fd.ops.searchsorted(v)", "missing a required argument: 'arg'", ArgumentTypeError),
     ),
 )

@@ -770,6 +770,21 @@ _LISTED: tuple[tuple[tuple[str, ...], Calls], ...] = (
         ("{op}(x, None)", "{op}: dims must be an int or a list", ArgumentTypeError),
         ("{op}(x, 0, 2)", "{op}: keepdim must be True or False", ArgumentTypeError),
     )),
+    (("bucketize",), (
+        ("{op}(x, y)", "{op}: boundaries must have one axis, given 2"),
+        ("{op}(z, v)", "{op}: complex numbers have no order, given DataType.Float and"),
+        ("{op}(x, v, 2)", "{op}: out_int32 must be True or False", ArgumentTypeError),
+        ("{op}(x, v, right=None)", "{op}: right must be True or False", ArgumentTypeError),
+        ("{op}(1.0, v)", "{op}: arg must be a tensor", ArgumentTypeError),
+        ("{op}(x)", "missing a required argument: 'boundaries'", ArgumentTypeError),
+    )),
+    (("searchsorted",), (
+        ("{op}(x, v)", "{op}: sorted_sequence has shape [3, 4] and arg [4]"),
+        ("{op}(s, x)", "{op}: sorted_sequence has shape [] and arg [3, 4]"),
+        ("{op}(x, z)", "{op}: complex numbers have no order"),
+        ("{op}(v, x, right=2)", "{op}: right must be True or False", ArgumentTypeError),
+        ("{op}(v)", "missing a required argument: 'arg'", ArgumentTypeError),
+    )),
     (("sign",), (
         ("{op}(z)", "{op}: complex input is not supported"),
     )),
