@@ -130,7 +130,7 @@ class GpuFacts(NestFacts):
             sum_bytes=sum(expr.out.dtype.compute.itemsize for expr in nest.reductions),
             met_bytes=self._bytes_of_passes(),
             widest_sum=max(expr.out.dtype.compute.itemsize for expr in nest.reductions),
-            online=bool(self.passes_joined),
+            online=bool(self.passes_joined), apart=self._is_apart(),
             moments=is_fixed and moments(self.fusion, nest, self.levels, space.depth) is not None,
         )
 
@@ -151,6 +151,12 @@ class GpuFacts(NestFacts):
     def scanned_inputs(self) -> tuple[TensorView, ...]:
         """The inputs of which an element is read at each point of a scanned axis."""
         return inputs_needed(self, 0, ())
+
+    def _is_apart(self) -> bool:
+        """Whether no access depends on both a row and a place in it; one at a position that is data may."""
+        rows, places = ({axis.name for axis in axes} for axes in (self.nest.kept, self.nest.reduced))
+        used = [variables(position) for _, position, _ in tensor_accesses(self.at_one_point())]
+        return not self.nest.full and all(names <= rows or names <= places for names in used)
 
     def _inputs_of_rows(self) -> set[TensorView]:
         """Return the inputs of which any pass over a row reads an element at each point."""

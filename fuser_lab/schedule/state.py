@@ -105,6 +105,9 @@ class Space:
     elements of a result are adjacent in memory, followed by those of the next result, if a thread reduces whole
     windows.
 
+    ``apart`` says that no access depends on both a row and a place in it, so that lanes read nothing together: the
+    elements of a row are computed from what all rows read, and from values of the row. None of them is stored.
+
     ``crossed`` is the number of rows whose elements fill sectors of tensors in which the same element of consecutive
     rows is adjacent, 0 if there are none; ``crossed_bytes`` is the bytes of an element of a row in all of these.
 
@@ -133,6 +136,7 @@ class Space:
     shifted: bool = False
     packed: int = 0
     packed_bytes: int = 0
+    apart: bool = False
     crossed: int = 0
     crossed_bytes: int = 0
     streams: int = 1
