@@ -39,9 +39,9 @@ class _Part:
 def with_stored_parts(segment: Fusion, layouts: Mapping[TensorView, Layout]) -> StoredParts | None:
     """Return the segment with parts as outputs; None if no two parts of a concatenation depend on a common value."""
     parts = {
-        output: parts for output in segment.outputs if not segment.users.get(output)
-        and len(parts := _parts(segment, output, layouts[output])) > 1
-        and _share_values(segment, [part.tensor for part in parts])
+        output: stored for output in segment.outputs if not segment.users.get(output)
+        and len(stored := _parts(segment, output, layouts[output])) > 1
+        and _share_values(segment, [part.tensor for part in stored])
     }
     if not parts:
         return None
