@@ -33,7 +33,7 @@ from fuser_lab.codegen.values import Values
 from fuser_lab.cost.device import WARP
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Fusion, TensorView, Val
-from fuser_lab.ir.term import COMPARISONS, Apply, Const, Term, Var
+from fuser_lab.ir.term import COMPARISONS, Apply, Const, Term, Var, apply
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.state import Evict, LoopSchedule, Style
 
@@ -208,6 +208,7 @@ def with_hints(phase: Phase, facts: NestFacts, schedule: LoopSchedule) -> Phase:
         # computes elements of both halves of a row has a load in each.
         loads = [buffer for buffer in loads if loads.count(buffer) <= facts.space.halves]
     body = with_eviction(phase.body, schedule.evict, frozenset(loads))
+    body = with_library_functions(body, facts.fusion)
     has_quotients = facts.nest.reductions or facts.fusion.keeps_float
     return replace(phase, body=with_quotients(body, facts.fusion) if has_quotients else body)
 
@@ -228,6 +229,27 @@ _CARRIES = frozenset({
     "abs", "add", "broadcast", "cast", "cat", "clamp", "expand", "fmax", "fmin", "maximum", "minimum", "neg", "pad",
     "permute", "relu", "reshape", "segment_set", "set", "slice", "squeeze", "stride_order", "sub", "where",
 })  # fmt: skip
+
+
+def with_library_functions(statements: tuple[Statement, ...], fusion: Fusion) -> tuple[Statement, ...]:
+    """Return statements in which exponentials that are rounded to integers or compared are as accurate as in PyTorch.
+
+    A random number that is compared with a probability then gives PyTorch's own choice.
+    """
+    result: list[Statement] = []
+    for statement in statements:
+        match statement:
+            case Let(value=Apply(DataType.Float as dtype, "exp" | "sigmoid" | "tanh" as fn, (x,))) if (
+                _is_compared(statement.origin, fusion)
+            ):
+                one = Const(dtype, 1.0)
+                value = Apply(dtype, f"library_{fn}", (x,)) if fn != "sigmoid" else Apply(
+                    dtype, "div", (one, one + Apply(dtype, "library_exp", (apply("neg", x),))),
+                )
+                result.append(replace(statement, value=value))
+            case _:
+                result.append(map_blocks(statement, partial(with_library_functions, fusion=fusion)))
+    return tuple(result)
 
 
 def with_quotients(

@@ -515,7 +515,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "quotient": OPS["div"].reference,
     "rounded_quotient": OPS["div"].reference,
-    "rounded_sqrt": np.sqrt,
+    "rounded_sqrt": np.sqrt, "library_exp": np.exp, "library_tanh": np.tanh,
     "not": _not,
     "floordiv": np.floor_divide,
     "floor": _rounding(np.floor), "ceil": _rounding(np.ceil), "round": _rounding(np.rint),

@@ -135,6 +135,7 @@ _BY_MATH = frozenset(
     },
 )
 _ROUNDED = frozenset({"rounded_quotient", "rounded_sqrt"})  # fuser_lab's functions, each about ten instructions
+_OF_LIBRARY = "library_"  # before the names of functions that are fast otherwise
 _LOADS = {Evict.NORMAL: "load_vector", Evict.FIRST: "load_streamed", Evict.LAST: "load_retained"}
 _WORDS = 1 << 32  # smaller indices are computed with 32 bits
 _UNROLLED = crossover("gpu.unrolled")
@@ -535,6 +536,8 @@ class CudaEmitter(Emitter):
             return self._call(f"cmath.{fn}", args) if fn in {"isnan", "isinf", "isfinite"} else super().function(term)
         if fn == "quotient":
             return self._call(fn, args)
+        if fn.startswith(_OF_LIBRARY):
+            return self._call(f"math.{fn.removeprefix(_OF_LIBRARY)}", args)
         if fn in _ROUNDED:
             return self._call(f"{fn}64" if operand is DataType.Double else f"{fn}32", args)
         if fn == "cos_turns":

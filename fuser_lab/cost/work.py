@@ -155,7 +155,7 @@ def function_class(function: str) -> str:
     if function in _DIVIDING:
         return "dividing"
     if (function in MATH and function not in _SIMPLE_MATH) or function in {
-        "pow", "philox_uniform", "one_plus_tanh", "sigmoid", "cos_turns",
+        "pow", "philox_uniform", "one_plus_tanh", "sigmoid", "cos_turns", "library_exp", "library_tanh",
     }:
         return "special"
     return "simple"
