@@ -475,7 +475,8 @@ def _known_place(step: _SectionPass, part: _Steps, group: Term, u: Term, v: Term
     slot = row.code.values.simplify((part.start + u) * width + v)
     for tensor, buffer in step.at_hand.items():
         know_word(row.code, tensor, buffer, here, slot)
-    know_results(row.code, {s.expr: Load(s.elements.dtype, s.elements, slot) for s in step.scanned}, here)
+    if step.scanned:
+        know_results(row.code, {s.expr: Load(s.elements.dtype, s.elements, slot) for s in step.scanned}, here)
     return here
 
 

@@ -263,7 +263,8 @@ def begun_with_lines(plan: RowPlan, groups: RowGroups) -> RowGroups:
 def passes_over(row: Row, after: Callable[[], None] | None = None) -> None:
     """Write the passes over one row, then the values of the whole row; ``after`` the last read of its last section."""
     plan, code, values = row.plan, row.code, row.code.values
-    first, passes, carried = 0, plan.facts.passes, carried_values(values, [row.scans])
+    first, passes = 0, plan.facts.passes
+    carried = carried_values(values, [row.scans]) if row.scans else {}
     if plan.online is not None:
         _online(row, plan.online)
         first = 2

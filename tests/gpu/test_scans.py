@@ -24,6 +24,8 @@ FUNCTIONS: dict[str, Callable[[Any, int], Any]] = {
     "with its neighbours": lambda x, dim: (x * 0.5).cumsum(dim).sin(),
     "backwards": lambda x, dim: x.flip(dim).cumsum(dim).flip(dim),
     "two": lambda x, dim: (x.cumsum(dim) * 0.01).cumsum(dim),
+    "logarithms": lambda x, dim: (x * 0.5).logcumsumexp(dim),
+    "between passes": lambda x, dim: (run := x.softmax(dim).cumsum(dim)) - run.mean(dim, keepdim=True),
     "with reductions": lambda x, dim: ((run := x.cumsum(dim)).amin(dim), run.mean(dim), run),
 }
 

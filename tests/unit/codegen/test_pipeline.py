@@ -47,6 +47,7 @@ STYLES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]], S, str]] = {
     "columns": (lambda fd, x: fd.ops.sum(x, [0]), [(64, 40)], S.REDUCTION, "columns"),
     "kept columns": (softmax_of_columns, [(64, 4096)], S.OUTER_PERSISTENT, "columns"),
     "scanned rows": (lambda fd, x: fd.ops.cumsum(x, 1), [(6, 40)], S.GREEDY, "rows"),
+    "rows with scans": (lambda fd, x: fd.ops.cumsum(fd.ops.softmax(x, 1), 1), [(6, 40)], S.GREEDY, "rows"),
     "scanned columns": (lambda fd, x: fd.ops.cumsum(x, 0), [(40, 6)], S.GREEDY, "columns"),
     "rows with column sums": (
         lambda fd, x: (fd.ops.mul(x, fd.ops.broadcast(fd.ops.sum(x, [1]), [False, True])), fd.ops.sum(x, [0])),

@@ -18,6 +18,7 @@ from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.plan.planning import segment
 from fuser_lab.schedule.parameters import LoopChange
+from fuser_lab.schedule.state import NestKind
 from tests.kernels import generate, lower, prepare
 
 TARGETS = ("cpu", "cuda")
@@ -335,11 +336,49 @@ def test_reductions_of_scanned_rows_share_their_kernel(shape: tuple[int, int]) -
         assert all(len(kernel.phases) == 1 for kernel in kernels.values())
 
 
-def test_reductions_that_the_scanned_rows_need_are_another_kernel() -> None:
-    def record(fd: Any, x: Any) -> Any:
-        run = fd.ops.cumsum(x, 1)
-        return fd.ops.sub(run, fd.ops.broadcast(fd.ops.max(run, [1]), [False, True]))
+def _scan_of_shares(fd: Any, x: Any) -> Any:
+    return fd.ops.neg(fd.ops.cumsum(fd.ops.softmax(x, 1), 1))
 
-    plan = segment(build(record, [(64, 100)], D.Float), strategy="fastest")
+
+def _shares_of_scan(fd: Any, x: Any) -> Any:
+    return fd.ops.softmax(fd.ops.cumsum(fd.ops.mul(x, 0.1), 1), 1)
+
+
+def _beside_each_other(fd: Any, x: Any) -> Any:
+    return fd.ops.cumsum(x, 1), fd.ops.softmax(x, 1), fd.ops.max(fd.ops.neg(x), [1])
+
+
+def _in_turn(fd: Any, x: Any) -> Any:
+    run = fd.ops.cumsum(fd.ops.softmax(x, 1), 1)
+    centered = fd.ops.sub(run, fd.ops.mean(run, [1], keepdim=True))
+    return fd.ops.cummax(centered, 1), fd.ops.sum(fd.ops.abs(centered), [1])
+
+
+def _backwards(fd: Any, x: Any) -> Any:
+    return fd.ops.flip(fd.ops.cumsum(fd.ops.flip(fd.ops.softmax(x, 1), [1]), 1), [1])
+
+
+BETWEEN = (_scan_of_shares, _shares_of_scan, _beside_each_other, _in_turn, _backwards)
+
+
+@pytest.mark.parametrize("shape", [(5, 64), (40, 33), (2, 1001), (1, 2048)], ids=str)
+@pytest.mark.parametrize("record", BETWEEN, ids=lambda record: record.__name__)
+def test_rows_in_registers_are_scanned_between_passes(record: Any, shape: tuple[int, int]) -> None:
+    fusion = build(record, [shape], D.Float)
+    kernel = check(fusion, [numbers(shape, D.Float)], TARGETS if shape[1] < 60 else ("cuda",))["cuda"]
+    is_whole = record is not _backwards or shape[1] < 2048  # 64 totals of single elements are too many
+    assert (len(kernel.phases) == 1) is is_whole
+    if is_whole:
+        assert kernel.nests[0].schedule.kind is NestKind.BLOCK_ROWS_WITH_SCANS
+        assert bytes_moved(kernel) == sum(tv.nbytes for tv in (*fusion.tensor_inputs, *fusion.outputs))
+        assert len(segment(fusion, strategy="fastest").segments) == 1
+
+
+def test_columns_that_are_scanned_and_reduced_are_several_kernels() -> None:
+    def record(fd: Any, x: Any) -> Any:
+        run = fd.ops.cumsum(x, 0)
+        return fd.ops.sub(run, fd.ops.max(run, [0], keepdim=True))
+
+    plan = segment(build(record, [(100, 64)], D.Float), strategy="fastest")
     assert len(plan.segments) == 2
     assert all(s.kernel("cuda") for s in plan.segments)
