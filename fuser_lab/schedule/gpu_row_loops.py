@@ -134,7 +134,7 @@ def _short_rows(space: Space) -> LoopSchedule:
     depth, item = max(space.depth, 1), _item_bytes(space)
     groups = max(space.groups(space.vector), 1)
     lanes = _lanes_of_short_row(space, groups, space.vector * item)
-    if lanes == 1 < min(groups, space.vector) and space.vector * item > NEAR_BYTES:
+    if lanes == 1 < min(groups, space.vector) and space.vector * item > NEAR_BYTES and not space.apart:
         # Each lane would read a whole row, far from the accesses of the next lane.
         space, lanes = replace(space, vector=space.vector // 2), 2
     elif depth >= 4 * WARP and (later := _with_later_inputs(space)) is not space:

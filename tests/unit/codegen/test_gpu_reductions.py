@@ -33,7 +33,7 @@ from fuser_lab.codegen.kernel_ir import (
     terms_of,
     walk,
 )
-from fuser_lab.cost.device import MEETING_BYTES
+from fuser_lab.cost.device import H200, MEETING_BYTES
 from fuser_lab.dtypes import DataType
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
@@ -92,6 +92,20 @@ def check(
 @pytest.mark.parametrize(("record", "shape"), [p[1:] for p in PATTERNS], ids=[p[0] for p in PATTERNS])
 def test_every_pattern_in_every_dtype(record: Any, shape: tuple[int, ...], dtype: DataType) -> None:
     check(build(record, [shape], dtype), S.REDUCTION, [numbers(shape, dtype)])
+
+
+def nearest(fd: Any, x: Any, table: Any) -> tuple[Any, Any]:
+    apart = fd.ops.abs(fd.ops.sub(fd.ops.broadcast(x, [False, True]), fd.ops.broadcast(table, [True, False])))
+    least = fd.ops.min(apart, [1])
+    return least, fd.ops.sum(fd.ops.exp(fd.ops.sub(fd.ops.broadcast(least, [False, True]), apart)), [1])
+
+
+@pytest.mark.parametrize(("rows", "depth", "lanes"), [(1100, 19, 1), (1100, 60, 2), (7, 16, 4)])
+def test_rows_that_read_the_same_elements_have_few_lanes(rows: int, depth: int, lanes: int) -> None:
+    inputs = [numbers((rows,), D.Float), numbers((depth,), D.Float, 1)]
+    fusion = build(nearest, ((rows,), (depth,)), D.Float)
+    kernel = check(fusion, S.INNER_PERSISTENT, inputs, device=replace(H200, sms=1))
+    assert kernel.nests[0].schedule.threads[0] == lanes
 
 
 @pytest.mark.sampled(5)
