@@ -72,8 +72,8 @@ def column_loops(space: Space) -> LoopSchedule:
 
 def _rows_in_flight(space: Space, width: int) -> int:
     """Return the rows whose loads a thread has in flight: several loads, and not fewer bytes than as many words."""
-    nbytes = max(width * space.read_bytes, 1)
-    return min(max(IN_FLIGHT // space.streams, -(-IN_FLIGHT * WORD_BYTES // nbytes)), IN_FLIGHT)
+    nbytes = width * space.read_bytes or WORD_BYTES
+    return max(IN_FLIGHT // space.streams, -(-IN_FLIGHT * WORD_BYTES // nbytes))
 
 
 def columns_in_cluster(space: Space, cluster: int) -> LoopSchedule | None:
