@@ -319,6 +319,16 @@ def test_what_adjacent_columns_share_takes_no_place_among_the_loads_in_flight() 
     assert (schedule.style, schedule.vector, schedule.unroll) == (Style.COLUMNS, 1, 4)
 
 
+def test_a_warp_reads_several_rows_where_fewer_columns_are_adjacent_than_a_sector_has_elements() -> None:
+    def record(fd: Any, x: Any, weight: Any) -> Any:
+        return fd.ops.sum(fd.ops.mul(x, fd.ops.broadcast_in_dim(weight, x.shape(), [0, 1])), [1])
+
+    shapes = [(40, 100, 3), (40, 100)]
+    kernel = check(build(record, shapes, D.Float), S.REDUCTION, [numbers(shape, D.Float) for shape in shapes])
+    (schedule,) = [nest.schedule for nest in kernel.nests]
+    assert (schedule.style, schedule.threads[0]) == (Style.COLUMNS, 8)
+
+
 def column_sums(fd: Any, x: Any) -> Any:
     return fd.ops.sum(x, [0])
 
