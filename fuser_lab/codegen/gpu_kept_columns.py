@@ -267,6 +267,8 @@ def _results_of_lines(columns: _Columns, sums: Mapping[Expr, Buffer]) -> dict[Ex
     width, (lanes, height) = schedule.vector, schedule.threads
     threads, across = lanes * height, lanes * width
     parts = threads // across
+    if parts == height and 2 * sum(_two_steps(height)) <= height:
+        parts = _two_steps(height)[0]  # half as many steps in sequence take less time, in spite of one more barrier
     # The columns of a thread are adjacent, so that they are moved together.
     met = _meeting(columns, sums, "lines", threads * width)
     for expr, buffer in sums.items():
@@ -281,7 +283,7 @@ def _results_of_lines(columns: _Columns, sums: Mapping[Expr, Buffer]) -> dict[Ex
         def first(j: Term) -> Term:
             return values.quotient(j, across) * (lines * across) + values.remainder(j, across)
 
-        met = _combine_words(columns, met, "parts", threads, first, lines)
+        met = _combine_words(columns, met, "parts", parts * across, first, lines)
         height = parts
     if schedule.cluster > 1:
         met, height = _over_cluster(columns, met, across, height), schedule.cluster
@@ -295,6 +297,12 @@ def _results_of_lines(columns: _Columns, sums: Mapping[Expr, Buffer]) -> dict[Ex
             values.put(result, v, Load(buffer.dtype, buffer, at), expr.name)
         results[expr] = result
     return results
+
+
+def _two_steps(height: int) -> tuple[int, int]:
+    """Return into how many parts lines are divided, and the lines of each, to add them in the fewest steps."""
+    parts = 1 << height.bit_length() // 2
+    return parts, height // parts
 
 
 def _combine_words(

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from fuser_lab.cost.crossovers import crossover
-from fuser_lab.cost.device import LINE_BYTES, MEETING_BYTES, STATIC_BUFFER, WARP, WORD_BYTES
+from fuser_lab.cost.device import LINE_BYTES, MEETING_BYTES, SECTOR_BYTES, STATIC_BUFFER, WARP, WORD_BYTES
 from fuser_lab.schedule.gpu_limits import (
     ALL_THREADS,
     ELEMENTS,
@@ -37,6 +37,10 @@ def column_loops(space: Space) -> LoopSchedule:
     groups = -(-space.rows // width)
     alone = space.passes == 1 and depth <= SHORT and groups >= MANY * space.device.sms
     lanes = power_of_two(min(WARP * (4 if alone else 2 if online else 1), groups))
+    item = max(space.read_bytes // space.streams, 1)
+    if not alone and space.kept_run * item < SECTOR_BYTES:
+        # Fewer results are adjacent than a sector has elements; what follows them is in the next rows of a warp.
+        lanes = min(lanes, max(SECTOR_BYTES // (WORD_BYTES * width), 1))
     most = 1 if alone else (ALL_THREADS if small else 256) // lanes
     # More lines of threads divide the rows, until the meeting of their sums would need too much shared memory.
     height = 1
@@ -72,8 +76,8 @@ def column_loops(space: Space) -> LoopSchedule:
 
 def _rows_in_flight(space: Space, width: int) -> int:
     """Return the rows whose loads a thread has in flight: several loads, and not fewer bytes than as many words."""
-    nbytes = max(width * space.read_bytes, 1)
-    return min(max(IN_FLIGHT // space.streams, -(-IN_FLIGHT * WORD_BYTES // nbytes)), IN_FLIGHT)
+    nbytes = width * space.read_bytes or WORD_BYTES
+    return max(IN_FLIGHT // space.streams, -(-IN_FLIGHT * WORD_BYTES // nbytes))
 
 
 def columns_in_cluster(space: Space, cluster: int) -> LoopSchedule | None:

@@ -328,6 +328,28 @@ def test_parts_of_few_columns_are_added_up_by_more_lines(columns: int, lanes: in
     assert parts.blocks > total.blocks
 
 
+def test_what_adjacent_columns_share_takes_no_place_among_the_loads_in_flight() -> None:
+    def record(fd: Any, x: Any, y: Any, *scales: Any) -> Any:
+        for scale in scales:
+            x = fd.ops.mul(x, scale)
+        return fd.ops.sum(fd.ops.mul(x, y), [0])
+
+    shapes = [(4096, 1001), (4096, 1001), *[(4096, 1)] * 3]
+    kernel = lower(build(record, shapes, D.Float), S.REDUCTION, "cuda", "kernel", {})
+    (schedule,) = [nest.schedule for nest in kernel.nests]
+    assert (schedule.style, schedule.vector, schedule.unroll) == (Style.COLUMNS, 1, 4)
+
+
+def test_a_warp_reads_several_rows_where_fewer_columns_are_adjacent_than_a_sector_has_elements() -> None:
+    def record(fd: Any, x: Any, weight: Any) -> Any:
+        return fd.ops.sum(fd.ops.mul(x, fd.ops.broadcast_in_dim(weight, x.shape(), [0, 1])), [1])
+
+    shapes = [(40, 100, 3), (40, 100)]
+    kernel = check(build(record, shapes, D.Float), S.REDUCTION, [numbers(shape, D.Float) for shape in shapes])
+    (schedule,) = [nest.schedule for nest in kernel.nests]
+    assert (schedule.style, schedule.threads[0]) == (Style.COLUMNS, 8)
+
+
 def column_sums(fd: Any, x: Any) -> Any:
     return fd.ops.sum(x, [0])
 

@@ -28,12 +28,13 @@ def softmax(axis: int) -> Any:
 
 def norm(fd: Any, x: Any, residual: Any, weight: Any) -> Any:
     """Normalize over axis 1 of three; the means are a result too, and only the last pass reads the residual."""
-    f = fd.ops.cast(x, D.Float)
+    dtype = D.Double if x.dtype is D.Double else D.Float
+    f = fd.ops.cast(x, dtype)
     mean = fd.ops.mul(fd.ops.sum(f, [1], keepdim=True), 1.0 / x.size(1))
     d = fd.ops.sub(f, mean)
     scale = fd.ops.rsqrt(fd.ops.sum(fd.ops.mul(d, d), [1], keepdim=True))
     y = fd.ops.mul(fd.ops.mul(d, scale), fd.ops.broadcast_in_dim(weight, x.shape(), [1]))
-    return fd.ops.cast(fd.ops.add(y, fd.ops.cast(residual, D.Float)), x.dtype), fd.ops.squeeze(mean, [1])
+    return fd.ops.cast(fd.ops.add(y, fd.ops.cast(residual, dtype)), x.dtype), fd.ops.squeeze(mean, [1])
 
 
 @pytest.mark.parametrize(("record", "shapes", "dtype"), [
@@ -46,6 +47,8 @@ def norm(fd: Any, x: Any, residual: Any, weight: Any) -> Any:
     (softmax(1), [(4, 130, 33)], D.Double),
     (norm, [(3, 48, 96), (3, 48, 96), (48,)], D.Float),
     (norm, [(2, 200, 72), (2, 200, 72), (200,)], D.BFloat16),
+    (norm, [(1, 600, 9), (1, 600, 9), (600,)], D.Double),
+    (norm, [(1, 2000, 8), (1, 2000, 8), (2000,)], D.Float),
 ])
 def test_each_element_is_read_once(record: Any, shapes: list[tuple[int, ...]], dtype: D) -> None:
     fusion = build(record, shapes, dtype)
