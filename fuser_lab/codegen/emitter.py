@@ -10,10 +10,6 @@ import numpy as np
 
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
-    Arrive,
-    AtomicAdd,
-    Await,
-    Barrier,
     Buffer,
     If,
     Kernel,
@@ -24,13 +20,8 @@ from fuser_lab.codegen.kernel_ir import (
     Reduce,
     Role,
     Scan,
-    Send,
     Statement,
     Store,
-    Transpose,
-    Uniforms,
-    VectorLoad,
-    VectorStore,
 )
 from fuser_lab.codegen.kernel_verifier import verify_kernel
 from fuser_lab.dtypes import DataType, narrow
@@ -250,25 +241,8 @@ class Emitter:
                 self.reduce(statement)
             case Scan():
                 self.scan(statement)
-            case VectorLoad() | VectorStore():
-                self.vector(statement)
-            case Transpose():
-                self.transpose(statement)
-            case AtomicAdd():
-                self.add(statement)
-            case Uniforms():
-                self.uniforms(statement)
-            case Barrier():
-                self.barrier(statement)
-            case Arrive():
-                self.arrive(statement)
-            case Send():
-                self.send(statement)
-            case Await():
-                self.wait_for(statement)
             case _:
-                msg = f"{type(statement).__name__} cannot be printed for target {self._kernel.target!r}."
-                raise CodegenError(msg)
+                self.of_target(statement)
 
     # Terms
 
@@ -526,42 +500,8 @@ class Emitter:
         """Print running values among threads."""
         raise NotImplementedError
 
-    def barrier(self, statement: Barrier) -> None:
-        """Print a barrier of a block, or the wait for the blocks of a cluster."""
-        raise NotImplementedError
-
-    def add(self, statement: AtomicAdd) -> None:
-        """Print an addition to memory that other threads add to as well."""
-        msg = f"{type(statement).__name__} cannot be printed for target {self._kernel.target!r}."
-        raise CodegenError(msg)
-
-    def send(self, statement: Send) -> None:
-        """Print a store to the shared memory of another block."""
-        msg = f"{type(statement).__name__} cannot be printed for target {self._kernel.target!r}."
-        raise CodegenError(msg)
-
-    def wait_for(self, statement: Await) -> None:
-        """Print the wait for data that other blocks send."""
-        msg = f"{type(statement).__name__} cannot be printed for target {self._kernel.target!r}."
-        raise CodegenError(msg)
-
-    def arrive(self, statement: Arrive) -> None:
-        """Print the signal that a block of a cluster has started."""
-        msg = f"{type(statement).__name__} cannot be printed for target {self._kernel.target!r}."
-        raise CodegenError(msg)
-
-    def transpose(self, statement: Transpose) -> None:
-        """Print the transposition of a tile."""
-        msg = f"{type(statement).__name__} cannot be printed for target {self._kernel.target!r}."
-        raise CodegenError(msg)
-
-    def uniforms(self, statement: Uniforms) -> None:
-        """Print the call that draws several random numbers."""
-        msg = f"{type(statement).__name__} cannot be printed for target {self._kernel.target!r}."
-        raise CodegenError(msg)
-
-    def vector(self, statement: VectorLoad | VectorStore) -> None:
-        """Print a vector access."""
+    def of_target(self, statement: Statement) -> None:
+        """Print a statement that only some targets have."""
         msg = f"{type(statement).__name__} cannot be printed for target {self._kernel.target!r}."
         raise CodegenError(msg)
 

@@ -241,8 +241,11 @@ class CpuEmitter(Emitter):
             text = f"np.empty({buffer.size}, np.{'bool_' if name == 'boolean' else name})"
         self._line(f"{buffer.name} = {text}", statement.origin)
 
-    def transpose(self, statement: Transpose) -> None:
+    def of_target(self, statement: Statement) -> None:
         """Print the call that moves a tile through vector registers."""
+        if not isinstance(statement, Transpose):
+            super().of_target(statement)
+            return
         where = f"{statement.source.name}, {statement.target.name}, {self.subscript(statement.start)}"
         sizes = ", ".join(map(str, (statement.rows, statement.columns, *statement.pitches)))
         self._line(f"transpose({where}, {sizes})", statement.origin)

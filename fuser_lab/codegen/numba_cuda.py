@@ -378,7 +378,27 @@ class CudaEmitter(Emitter):
             text = f"cuda.local.array({buffer.size}, {'float32' if wide else kind + aligned})"
         self._line(f"{buffer.name} = {text}", statement.origin)
 
-    def vector(self, statement: VectorLoad | VectorStore) -> None:
+    def of_target(self, statement: Statement) -> None:
+        """Print a vector access, the call of an instruction or what threads exchange."""
+        match statement:
+            case VectorLoad() | VectorStore():
+                self._vector(statement)
+            case AtomicAdd():
+                self._add(statement)
+            case Uniforms():
+                self._uniforms(statement)
+            case Barrier(scope=scope):
+                self._line("cluster_wait()" if scope is Scope.CLUSTER else "cuda.syncthreads()")
+            case Arrive():
+                self._print(self._threads.expected(), statement.origin)
+            case Send():
+                self._send(statement)
+            case Await():
+                self._print(self._threads.arrived(statement.buffer.name), statement.origin)
+            case _:
+                super().of_target(statement)
+
+    def _vector(self, statement: VectorLoad | VectorStore) -> None:
         """Print the call that moves a few adjacent elements between memory and registers."""
         name = "store_vector"
         if isinstance(statement, VectorLoad):
@@ -401,47 +421,32 @@ class CudaEmitter(Emitter):
                 text = begin if condition is None else f"where({self.term(condition)}, {begin}, {at})"
                 self._line(f"{at} = {text}", load.origin or origin)
             first = replace(loads[0], buffer=replace(loads[0].buffer, name=at), position=index(0))
-            self.vector(first)
+            self._vector(first)
 
     def end_of_then(self, statement: If) -> None:
         """Print a call that keeps loads into arrays in registers, if the sides of a branch end by loading others."""
         if any(len(set(targets)) > 1 for targets in zip(*_last_targets(statement), strict=False)):
             self._line("keep_loads_apart()", statement.origin)
 
-    def uniforms(self, statement: Uniforms) -> None:
+    def _uniforms(self, statement: Uniforms) -> None:
         """Print the call that draws consecutive random numbers, four at a time."""
         where = ", ".join(self.term(t) for t in (statement.seed, statement.offset, statement.position))
         numbers = f"{statement.numbers.name}, {self.term(statement.slot)}, {statement.count}"
         self._line(f"philox_uniforms({where}, {numbers})", statement.origin)
 
-    def barrier(self, statement: Barrier) -> None:
-        """Print a barrier of a block, or of a cluster of them."""
-        if statement.scope is Scope.CLUSTER:
-            self._line("cluster_wait()")
-            return
-        self._line("cuda.syncthreads()")
-
-    def arrive(self, statement: Arrive) -> None:
-        """Print the signal that a block of a cluster has started, and the number of bytes that it will wait for."""
-        self._print(self._threads.expected(), statement.origin)
-
-    def add(self, statement: AtomicAdd) -> None:
+    def _add(self, statement: AtomicAdd) -> None:
         """Print the call of an instruction that adds to global or shared memory."""
         where = f"{statement.buffer.name}, {self.subscript(statement.position)}"
         value, condition = self.term(statement.value), self.term(statement.condition)
         self._line(f"atomic_add({where}, {value}, {condition})", statement.origin)
 
-    def send(self, statement: Send) -> None:
+    def _send(self, statement: Send) -> None:
         """Print a store to the shared memory of another block of the cluster."""
         buffer = statement.buffer
         place, value = self.term(statement.position), self.stored(buffer, statement.value)
         kind = TYPE_NAMES[buffer.dtype.compute]
         lines = self._threads.sent(buffer.name, (buffer.name, kind), place, value, self.term(statement.rank))
         self._print(lines, statement.origin)
-
-    def wait_for(self, statement: Await) -> None:
-        """Print the wait for data that other blocks of the cluster send."""
-        self._print(self._threads.arrived(statement.buffer.name), statement.origin)
 
     def reduce(self, statement: Reduce) -> None:
         """Print shuffles among the lanes of a warp, then shared memory and shuffles among the warps of a block."""

@@ -1,5 +1,6 @@
 """Light handles of tensors and scalars inside a definition."""
 
+from collections.abc import Callable
 from typing import Any, Union
 
 import numpy as np
@@ -12,6 +13,19 @@ from fuser_lab.ir import Extent, Number, Scalar, TensorView
 from fuser_lab.ops.registry import wrap_dim
 
 Operand = Union["Handle", Number]
+
+
+def _recorded(name: str) -> "tuple[Callable[[Handle, Operand], Handle], Callable[[Handle, Operand], Handle]]":
+    """Return the methods that record an op of two operands: of the handle as the first, and as the second."""
+
+    def record(self: "Handle", other: Operand) -> "Handle":
+        return self._record(name, self, other)
+
+    def record_reversed(self: "Handle", other: Operand) -> "Handle":
+        return self._record(name, other, self)
+
+    record.__doc__ = record_reversed.__doc__ = f"Record ``{name}``."
+    return record, record_reversed
 
 
 class Handle:
@@ -56,53 +70,20 @@ class Handle:
         msg = f"{self} has no value while a fusion is defined, so it cannot be a condition; use fd.ops.where."
         raise DefinitionError(msg)
 
-    def __add__(self, other: Operand) -> "Handle":
-        """Record ``add``."""
-        return self._record("add", self, other)
-
-    def __radd__(self, other: Operand) -> "Handle":
-        """Record ``add``."""
-        return self._record("add", other, self)
-
-    def __sub__(self, other: Operand) -> "Handle":
-        """Record ``sub``."""
-        return self._record("sub", self, other)
-
-    def __rsub__(self, other: Operand) -> "Handle":
-        """Record ``sub``."""
-        return self._record("sub", other, self)
-
-    def __mul__(self, other: Operand) -> "Handle":
-        """Record ``mul``."""
-        return self._record("mul", self, other)
-
-    def __rmul__(self, other: Operand) -> "Handle":
-        """Record ``mul``."""
-        return self._record("mul", other, self)
-
-    def __truediv__(self, other: Operand) -> "Handle":
-        """Record ``truediv``."""
-        return self._record("truediv", self, other)
-
-    def __rtruediv__(self, other: Operand) -> "Handle":
-        """Record ``truediv``."""
-        return self._record("truediv", other, self)
-
-    def __mod__(self, other: Operand) -> "Handle":
-        """Record ``remainder``."""
-        return self._record("remainder", self, other)
-
-    def __rmod__(self, other: Operand) -> "Handle":
-        """Record ``remainder``."""
-        return self._record("remainder", other, self)
-
-    def __pow__(self, other: Operand) -> "Handle":
-        """Record ``pow``."""
-        return self._record("pow", self, other)
-
-    def __rpow__(self, other: Operand) -> "Handle":
-        """Record ``pow``."""
-        return self._record("pow", other, self)
+    __add__, __radd__ = _recorded("add")
+    __sub__, __rsub__ = _recorded("sub")
+    __mul__, __rmul__ = _recorded("mul")
+    __truediv__, __rtruediv__ = _recorded("truediv")
+    __mod__, __rmod__ = _recorded("remainder")
+    __pow__, __rpow__ = _recorded("pow")
+    __and__, __rand__ = _recorded("bitwise_and")
+    __or__, __ror__ = _recorded("bitwise_or")
+    __xor__, __rxor__ = _recorded("bitwise_xor")
+    __matmul__ = _recorded("matmul")[0]
+    __lt__ = _recorded("lt")[0]
+    __le__ = _recorded("le")[0]
+    __gt__ = _recorded("gt")[0]
+    __ge__ = _recorded("ge")[0]
 
     def __floordiv__(self, other: Operand) -> "Handle":
         """Record the quotient rounded down, as Python's."""
@@ -116,46 +97,6 @@ class Handle:
         left = self._record("sub", dividend, self._record("remainder", dividend, divisor))
         quotient = self._record("div", left, divisor)
         return quotient if quotient.val.dtype.is_integral else self._record("round", quotient)
-
-    def __and__(self, other: Operand) -> "Handle":
-        """Record ``bitwise_and``."""
-        return self._record("bitwise_and", self, other)
-
-    def __rand__(self, other: Operand) -> "Handle":
-        """Record ``bitwise_and``."""
-        return self._record("bitwise_and", other, self)
-
-    def __or__(self, other: Operand) -> "Handle":
-        """Record ``bitwise_or``."""
-        return self._record("bitwise_or", self, other)
-
-    def __ror__(self, other: Operand) -> "Handle":
-        """Record ``bitwise_or``."""
-        return self._record("bitwise_or", other, self)
-
-    def __xor__(self, other: Operand) -> "Handle":
-        """Record ``bitwise_xor``."""
-        return self._record("bitwise_xor", self, other)
-
-    def __rxor__(self, other: Operand) -> "Handle":
-        """Record ``bitwise_xor``."""
-        return self._record("bitwise_xor", other, self)
-
-    def __lt__(self, other: Operand) -> "Handle":
-        """Record ``lt``."""
-        return self._record("lt", self, other)
-
-    def __le__(self, other: Operand) -> "Handle":
-        """Record ``le``."""
-        return self._record("le", self, other)
-
-    def __gt__(self, other: Operand) -> "Handle":
-        """Record ``gt``."""
-        return self._record("gt", self, other)
-
-    def __ge__(self, other: Operand) -> "Handle":
-        """Record ``ge``."""
-        return self._record("ge", self, other)
 
     def __eq__(self, other: object) -> Any:
         """Record ``eq``, with another value or a number."""
@@ -180,10 +121,6 @@ class Handle:
     def __invert__(self) -> "Handle":
         """Record ``bitwise_not``."""
         return self._record("bitwise_not", self)
-
-    def __matmul__(self, other: "Handle") -> "Handle":
-        """Record ``matmul``."""
-        return self._record("matmul", self, other)
 
 
 _OPERANDS = (Handle, bool, int, float, complex, np.generic)

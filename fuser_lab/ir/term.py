@@ -5,7 +5,7 @@ A term is a constant, a named variable or a function applied to terms. Functions
 formula: ``1 / (1 + exp(-x))``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Union
 
@@ -37,6 +37,19 @@ FUNCTIONS = ARITHMETIC | BITWISE | PARTS | COMPARISONS | MATH | TESTS | OTHER
 TermLike = Union["Term", Number]
 
 
+def _operators(fn: str) -> "tuple[Callable[[Term, TermLike], Term], Callable[[Term, TermLike], Term]]":
+    """Return the methods that apply a function to a term and an operand, and to an operand and a term."""
+
+    def on_left(self: "Term", other: TermLike) -> "Term":
+        return apply(fn, self, other)
+
+    def on_right(self: "Term", other: TermLike) -> "Term":
+        return apply(fn, like(self, other), self)
+
+    on_left.__doc__ = on_right.__doc__ = f"Return ``{fn}`` of both."
+    return on_left, on_right
+
+
 class _Remembered:
     """Storage for a term's hash, which is not a field because it must not be pickled."""
 
@@ -65,65 +78,20 @@ class Term(_Remembered):
             if children:
                 waiting += children[::-1]
 
-    def __add__(self, other: TermLike) -> "Term":
-        """Return the sum."""
-        return apply("add", self, other)
-
-    def __radd__(self, other: TermLike) -> "Term":
-        """Return the sum."""
-        return apply("add", like(self, other), self)
-
-    def __sub__(self, other: TermLike) -> "Term":
-        """Return the difference."""
-        return apply("sub", self, other)
-
-    def __rsub__(self, other: TermLike) -> "Term":
-        """Return the difference."""
-        return apply("sub", like(self, other), self)
-
-    def __mul__(self, other: TermLike) -> "Term":
-        """Return the product."""
-        return apply("mul", self, other)
-
-    def __rmul__(self, other: TermLike) -> "Term":
-        """Return the product."""
-        return apply("mul", like(self, other), self)
-
-    def __truediv__(self, other: TermLike) -> "Term":
-        """Return the C quotient: integers truncate toward zero."""
-        return apply("div", self, other)
-
-    def __rtruediv__(self, other: TermLike) -> "Term":
-        """Return the C quotient: integers truncate toward zero."""
-        return apply("div", like(self, other), self)
+    __add__, __radd__ = _operators("add")
+    __sub__, __rsub__ = _operators("sub")
+    __mul__, __rmul__ = _operators("mul")
+    __truediv__, __rtruediv__ = _operators("div")  # the C quotient: integers truncate toward zero
+    __lt__ = _operators("lt")[0]
+    __le__ = _operators("le")[0]
+    __gt__ = _operators("gt")[0]
+    __ge__ = _operators("ge")[0]
+    __and__ = _operators("and")[0]  # bitwise; for Bool logical
+    __or__ = _operators("or")[0]
 
     def __neg__(self) -> "Term":
         """Return the negative."""
         return apply("neg", self)
-
-    def __lt__(self, other: TermLike) -> "Term":
-        """Return a Bool term."""
-        return apply("lt", self, other)
-
-    def __le__(self, other: TermLike) -> "Term":
-        """Return a Bool term."""
-        return apply("le", self, other)
-
-    def __gt__(self, other: TermLike) -> "Term":
-        """Return a Bool term."""
-        return apply("gt", self, other)
-
-    def __ge__(self, other: TermLike) -> "Term":
-        """Return a Bool term."""
-        return apply("ge", self, other)
-
-    def __and__(self, other: TermLike) -> "Term":
-        """Return the bitwise (for Bool: logical) and."""
-        return apply("and", self, other)
-
-    def __or__(self, other: TermLike) -> "Term":
-        """Return the bitwise (for Bool: logical) or."""
-        return apply("or", self, other)
 
 
 @dataclass(frozen=True, slots=True)

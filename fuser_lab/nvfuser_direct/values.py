@@ -147,13 +147,47 @@ def scheduled_by_hand(tensor: ir.TensorView, builder: Recording) -> ScheduledTen
     return builder.hand.scheduled.tensors.get(tensor.name) if builder.hand.transforms else None
 
 
-class IterDomain:
+class _Part:
+    """A part of a definition that is compared by what it stands for, unlike the values, whose operators record ops."""
+
+    __slots__ = ("builder", "of")
+
+    def __init__(self, of: Any, builder: Recording) -> None:
+        self.of, self.builder = of, builder
+
+    def __str__(self) -> str:
+        """Return IR text."""
+        return str(self.of)
+
+    def __repr__(self) -> str:
+        """Return IR text."""
+        return str(self)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare what both stand for in one definition."""
+        if not isinstance(other, _Part):
+            return NotImplemented
+        return self.builder is other.builder and bool(self.of == other.of)
+
+    def __hash__(self) -> int:
+        """Hash what it stands for."""
+        return hash(self.of)
+
+
+class IterDomain(_Part):
     """An axis of a tensor."""
 
-    __slots__ = ("axis", "builder", "tensor")
+    __slots__ = ("tensor",)
 
     def __init__(self, axis: ir.IterDomain, tensor: ir.TensorView, builder: Recording) -> None:
-        self.axis, self.tensor, self.builder = axis, tensor, builder
+        super().__init__(axis, builder)
+        self.tensor = tensor
+
+    @property
+    def axis(self) -> ir.IterDomain:
+        """The axis."""
+        axis: ir.IterDomain = self.of
+        return axis
 
     def is_reduction(self) -> bool:
         """Whether the axis is reduced."""
@@ -189,22 +223,6 @@ class IterDomain:
             raise ScheduleError(msg)
         handle.parallelize(places[0], ptype)
 
-    def __str__(self) -> str:
-        """Return IR text."""
-        return str(self.axis)
-
-    __repr__ = __str__
-
-    def __eq__(self, other: object) -> bool:
-        """Compare by axis and definition."""
-        if not isinstance(other, IterDomain):
-            return NotImplemented
-        return self.builder is other.builder and self.axis == other.axis
-
-    def __hash__(self) -> int:
-        """Hash by axis."""
-        return hash(self.axis)
-
 
 class TensorDomain:
     """The axes of a tensor."""
@@ -221,41 +239,26 @@ class TensorDomain:
     __repr__ = __str__
 
 
-class Expr:
+class Expr(_Part):
     """An expression of a definition."""
 
-    __slots__ = ("builder", "expr")
-
-    def __init__(self, expr: ir.Expr, builder: Recording) -> None:
-        self.expr, self.builder = expr, builder
+    __slots__ = ()
 
     @takes(index=whole())
     def input(self, index: int) -> Any:
         """Return an operand."""
-        return self.builder.wrap(_at(self.expr.inputs, index, "input"))
+        return self.builder.wrap(_at(self.of.inputs, index, "input"))
 
     @takes(index=whole())
     def output(self, index: int) -> Any:
         """Return a result."""
-        return self.builder.wrap(_at(self.expr.outputs, index, "output"))
+        return self.builder.wrap(_at(self.of.outputs, index, "output"))
 
     def __str__(self) -> str:
         """Return the expression on one line."""
-        made = ", ".join(str(self.builder.wrap(v)) for v in self.expr.outputs)
-        read = ", ".join(str(self.builder.wrap(v)) for v in self.expr.inputs)
-        return f"{made} = {self.expr.op.name}( {read} )"
-
-    __repr__ = __str__
-
-    def __eq__(self, other: object) -> bool:
-        """Compare by expression and definition."""
-        if not isinstance(other, Expr):
-            return NotImplemented
-        return self.builder is other.builder and self.expr == other.expr
-
-    def __hash__(self) -> int:
-        """Hash by expression."""
-        return hash(self.expr)
+        made = ", ".join(str(self.builder.wrap(v)) for v in self.of.outputs)
+        read = ", ".join(str(self.builder.wrap(v)) for v in self.of.inputs)
+        return f"{made} = {self.of.op.name}( {read} )"
 
 
 def _at(values: Sequence[Any], index: int, caller: str) -> Any:
@@ -294,38 +297,27 @@ def expr_of(expr: ir.Expr, builder: Recording) -> Expr:
 class _AxisExpr(Expr):
     """A transform of axes."""
 
-    __slots__ = ("tensor", "transform")
+    __slots__ = ("tensor",)
 
     def __init__(self, transform: domain.DomainTransform, tensor: ir.TensorView, builder: Recording) -> None:
-        self.transform, self.tensor, self.builder = transform, tensor, builder
+        super().__init__(transform, builder)
+        self.tensor = tensor
 
     @takes(index=whole())
     def input(self, index: int) -> IterDomain:
         """Return a source axis."""
-        axis = _at(_axes_of(self.transform)[0], index, "input")
+        axis = _at(_axes_of(self.of)[0], index, "input")
         return IterDomain(axis, self.tensor, self.builder)
 
     @takes(index=whole())
     def output(self, index: int) -> IterDomain:
         """Return a result axis."""
-        axis = _at(_axes_of(self.transform)[1], index, "output")
+        axis = _at(_axes_of(self.of)[1], index, "output")
         return IterDomain(axis, self.tensor, self.builder)
 
     def __str__(self) -> str:
         """Return IR text."""
-        return str(self.transform)
-
-    __repr__ = __str__
-
-    def __eq__(self, other: object) -> bool:
-        """Compare by transform and definition."""
-        if not isinstance(other, _AxisExpr):
-            return NotImplemented
-        return self.builder is other.builder and self.transform == other.transform
-
-    def __hash__(self) -> int:
-        """Hash by transform."""
-        return hash(self.transform)
+        return str(self.of)
 
 
 class Split(_AxisExpr):

@@ -12,33 +12,17 @@ from math import comb
 from types import MappingProxyType
 from typing import Generic, Protocol, Self, TypeVar
 
-from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.errors import SegmentationError, VerificationError
-from fuser_lab.ir import Expr, Fusion
+from fuser_lab.ir import Fusion
 from fuser_lab.passes import Annotation, annotations_of, with_segment_set, without_segment_set
 from fuser_lab.passes.annotations import HINT
+from fuser_lab.report.subject import PlanLike
 from fuser_lab.segmentation import SegmentedFusion, SegmenterOptions, SegmentSetMeaning, Why
 from fuser_lab.segmentation.events import DecisionLog
 from fuser_lab.segmentation.rewritings import repeated_in
 
 
-class SegmentOf(Protocol):
-    """The part of a segment's interface that annotations use."""
-
-    @property
-    def index(self) -> int:
-        """Its number."""
-
-    @property
-    def scheduler(self) -> SchedulerType | None:
-        """The scheduler that accepts it, or None."""
-
-    @property
-    def exprs(self) -> Sequence[Expr]:
-        """Its expressions."""
-
-
-class Annotated(Protocol):
+class Annotated(PlanLike, Protocol):
     """The part of a plan's interface that annotations use."""
 
     @property
@@ -46,16 +30,8 @@ class Annotated(Protocol):
         """The fusion with its symbolic sizes."""
 
     @property
-    def fusion(self) -> Fusion:
-        """The fusion that is cut."""
-
-    @property
     def segmented(self) -> SegmentedFusion:
         """The fusion with its segments."""
-
-    @property
-    def segments(self) -> Sequence[SegmentOf]:
-        """The segments in run order."""
 
     @property
     def options(self) -> SegmenterOptions:

@@ -1,9 +1,11 @@
-"""Connected components of a graph given by pairs of numbers.
+"""Connected components and topological orders of graphs of numbered vertices.
 
 They are computed without SciPy: the import of its sparse graphs takes longer than the segmentation of most fusions.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush
 
 
 def components(count: int, pairs: Sequence[tuple[int, int]], *, strongly: bool = False) -> list[int]:
@@ -14,6 +16,25 @@ def components(count: int, pairs: Sequence[tuple[int, int]], *, strongly: bool =
     representative = _strong(count, pairs) if strongly else _weak(count, pairs)
     number: dict[int, int] = {}
     return [number.setdefault(vertex, len(number)) for vertex in representative]
+
+
+def topological(places: Sequence[int], after: Sequence[Iterable[int]]) -> list[int]:
+    """Return the vertices, each before those ``after`` it, those on or behind a cycle left out (Kahn's algorithm).
+
+    Of the vertices that may be next, the one with the smallest of the ``places`` is.
+    """
+    waiting = Counter(other for others in after for other in others)
+    ready = [(place, vertex) for vertex, place in enumerate(places) if not waiting[vertex]]
+    heapify(ready)
+    order = []
+    while ready:
+        _, vertex = heappop(ready)
+        order.append(vertex)
+        for other in after[vertex]:
+            waiting[other] -= 1
+            if not waiting[other]:
+                heappush(ready, (places[other], other))
+    return order
 
 
 def _weak(count: int, pairs: Sequence[tuple[int, int]]) -> list[int]:

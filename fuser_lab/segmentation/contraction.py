@@ -8,9 +8,9 @@ nothing about the schedulers, unlike rules that merge a producer because schedul
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from fuser_lab.analysis.bit_masks import bits
+from fuser_lab.analysis.bit_masks import bits, union_at
 from fuser_lab.segmentation.packing import Link, packed_paths
-from fuser_lab.segmentation.space import Conflicts, Flow, Space
+from fuser_lab.segmentation.space import Conflicts, Flow, Space, in_order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +52,7 @@ class Blocks:
 
     def units(self, mask: int) -> int:
         """Return the units of blocks."""
-        units = 0
-        for i in bits(mask):
-            units |= self.members[i]
-        return units
+        return union_at(self.members, mask)
 
     @property
     def is_contradictory(self) -> bool:
@@ -65,13 +62,14 @@ class Blocks:
 
 def blocks_of(space: Space, conflicts: Conflicts, groups: Iterable[int]) -> Blocks:
     """Return groups of units as blocks; units between the members of a group join it."""
-    members = _in_order(space, _convex_groups(space, groups))
+    members = in_order(space, _convex_groups(space, groups))
+    assert members is not None, "convex groups form no cycle"
     count = len(members)
-    above = [union(space.above, m) for m in members]
+    above = [union_at(space.above, m) for m in members]
     needs = tuple(
         sum(1 << j for j in range(count) if j != i and members[j] & above[i]) for i in range(count)
     )
-    forbidden = [union(conflicts.of, m) for m in members]
+    forbidden = [union_at(conflicts.of, m) for m in members]
     apart = [
         sum(1 << j for j in range(count) if members[j] & forbidden[i]) for i in range(count)
     ]
@@ -98,14 +96,6 @@ def _paths(apart: Sequence[int], flows: Sequence[Flow], cliques: Sequence[int]) 
         yield BlockPath(amount=path.amount, waiting=waiting, flows=sum(1 << k for k in path.links))
 
 
-def union(masks: Sequence[int], members: int) -> int:
-    """Return the union of some members' masks."""
-    total = 0
-    for i in bits(members):
-        total |= masks[i]
-    return total
-
-
 def _convex_groups(space: Space, groups: Iterable[int]) -> list[int]:
     """Return the groups made convex; groups that overlap or form a cycle are joined."""
     blocks = list(groups)
@@ -113,14 +103,14 @@ def _convex_groups(space: Space, groups: Iterable[int]) -> list[int]:
         blocks = _disjoint_groups([space.hull(group) for group in blocks])
         if any(space.hull(group) != group for group in blocks):
             continue
-        above = [union(space.above, m) for m in blocks]
+        above = [union_at(space.above, m) for m in blocks]
         reach = [sum(1 << j for j in range(len(blocks)) if j != i and blocks[j] & above[i]) for i in range(len(blocks))]
         for k in range(len(blocks)):
             for i in range(len(blocks)):
                 if reach[i] >> k & 1:
                     reach[i] |= reach[k]
         loops = [
-            group | union(blocks, sum(1 << j for j in bits(reach[i]) if reach[j] >> i & 1))
+            group | union_at(blocks, sum(1 << j for j in bits(reach[i]) if reach[j] >> i & 1))
             for i, group in enumerate(blocks)
         ]
         if loops == blocks:
@@ -142,19 +132,6 @@ def _disjoint_groups(groups: Iterable[int]) -> list[int]:
         if any(other & mask for other in apart):
             disjoint = _disjoint_groups(disjoint)
     return disjoint
-
-
-def _in_order(space: Space, groups: list[int]) -> list[int]:
-    """Return groups, each after the groups that it depends on."""
-    above = {group: union(space.above, group) & ~group for group in groups}
-    waiting, done, ordered = sorted(groups, key=lambda g: g & -g), 0, []
-    inside = sum(groups)
-    while waiting:
-        ready = next(g for g in waiting if not above[g] & inside & ~done)
-        waiting.remove(ready)
-        done |= ready
-        ordered.append(ready)
-    return ordered
 
 
 def _flows(space: Space, home: dict[int, int]) -> Iterator[Flow]:
@@ -194,7 +171,7 @@ def bound(blocks: Blocks, done: int = 0, chosen: int = 0, excluded: int = 0) -> 
     passed as excluded, too). Without an open segment, ``chosen`` is empty.
     """
     rest = blocks.all & ~done & ~chosen
-    apart = excluded | union(blocks.apart, chosen)
+    apart = excluded | union_at(blocks.apart, chosen)
     total = blocks.space.model.launch_bytes * launches(blocks, rest, chosen, apart)
     for path in blocks.paths if not chosen else ():
         if not path.waiting & ~rest:

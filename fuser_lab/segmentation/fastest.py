@@ -28,7 +28,6 @@ from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.partition_attempts import (
     as_bottom_up_writes_it,
     attempts_of,
-    in_order,
     neighbours_apart,
     plan_attempts,
 )
@@ -36,6 +35,7 @@ from fuser_lab.segmentation.rationed import RationedSchedulers
 from fuser_lab.segmentation.recomputation import chain_of, share_read
 from fuser_lab.segmentation.replay import Fold
 from fuser_lab.segmentation.rewritings import copied_names, recompute
+from fuser_lab.segmentation.space import in_order
 from fuser_lab.segmentation.timed_plan import (
     DISTINCT,
     Clock,

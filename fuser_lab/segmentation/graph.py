@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import InitVar, dataclass, field
 from functools import cached_property
-from heapq import heapify, heappop, heappush
 
 from fuser_lab.cost.traffic import Traffic, bytes_read, bytes_written
 from fuser_lab.cost.verdict import Answer, SchedulerType, Verdict
 from fuser_lab.cost.work import Work, product_flops, work_of
 from fuser_lab.errors import VerificationError
 from fuser_lab.ir import Expr, Fusion, TensorView, Val
+from fuser_lab.segmentation.components import topological
 from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle, candidate
 
 
@@ -209,23 +209,9 @@ def successors(edges: Sequence[tuple[Iterable[TensorView], Iterable[TensorView]]
 
 
 def run_order(candidates: Sequence[Candidate]) -> list[int] | None:
-    """Return a topological order of candidates (Kahn), the earliest expression first; None if they form a cycle."""
+    """Return a topological order of candidates, the earliest expression first; None if they form a cycle."""
     after = successors([(c.outputs, c.tensor_inputs) for c in candidates])
-    waiting = [0] * len(candidates)
-    for targets in after:
-        for target in targets:
-            waiting[target] += 1
-    first = [c.fusion.positions[c.exprs[0].name] if c.exprs else 0 for c in candidates]
-    ready = [(first[i], i) for i, count in enumerate(waiting) if count == 0]
-    heapify(ready)
-    order = []
-    while ready:
-        _, here = heappop(ready)
-        order.append(here)
-        for target in after[here]:
-            waiting[target] -= 1
-            if waiting[target] == 0:
-                heappush(ready, (first[target], target))
+    order = topological([c.fusion.positions[c.exprs[0].name] if c.exprs else 0 for c in candidates], after)
     return order if len(order) == len(candidates) else None
 
 

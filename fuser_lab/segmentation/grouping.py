@@ -6,7 +6,7 @@ from heapq import heapify, heappop, heappush
 from itertools import chain
 from typing import Any, NamedTuple
 
-from fuser_lab.analysis.bit_masks import bits
+from fuser_lab.analysis.bit_masks import bits, union_at
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.segmentation.events import Names
 
@@ -311,11 +311,7 @@ class Reach:
 
     def is_convex(self, mask: int) -> bool:
         """Whether no path leaves these groups and comes back."""
-        above = below = 0
-        for group in bits(mask):
-            above |= self.above[group]
-            below |= self.below[group]
-        return not above & below & ~mask
+        return not union_at(self.above, mask) & union_at(self.below, mask) & ~mask
 
     def merge(self, gone: Iterable[GroupId], union: GroupId) -> None:
         """Replace several groups that form a convex set by one."""

@@ -12,9 +12,9 @@ from heapq import heappop, heappush
 from itertools import count
 from math import inf
 
-from fuser_lab.analysis.bit_masks import bits
+from fuser_lab.analysis.bit_masks import bits, union_at
 from fuser_lab.process.ending import ENDED, IsLate
-from fuser_lab.segmentation.contraction import Blocks, bound, launches, union
+from fuser_lab.segmentation.contraction import Blocks, bound, launches
 
 STATES_PER_QUESTION = 10  # states that a new question to the schedulers counts as
 
@@ -121,9 +121,9 @@ class _Search:
             for i in range(size)
         ]
         # The flows that touch what cannot join a segment without a block, and with it.
-        self._beside_without = [union(self._touch, without) for without in self._without]
+        self._beside_without = [union_at(self._touch, without) for without in self._without]
         self._beside_apart = [
-            union(self._touch, union(self._without, apart) | apart) for apart in blocks.apart
+            union_at(self._touch, union_at(self._without, apart) | apart) for apart in blocks.apart
         ]
         self._all, self._launch = blocks.all, self._space.model.launch_bytes
 
@@ -177,7 +177,7 @@ class _Search:
         cheapest. ``cost`` is that of the way with the segment.
         """
         blocks = self._blocks
-        before, apart = union(blocks.needs, segment), union(blocks.apart, segment)
+        before, apart = union_at(blocks.needs, segment), union_at(blocks.apart, segment)
         between = 0  # what the segments between an earlier one and this one need: merging the two would form a cycle
         came = cost - self._cost[state]
         while state[0]:
@@ -187,7 +187,7 @@ class _Search:
                 if self._price(earlier | segment) < apiece and self._least(earlier | segment) < apiece:
                     return True
             if earlier & (before | between):
-                between |= union(blocks.needs, earlier)
+                between |= union_at(blocks.needs, earlier)
             state = self._came[state][0]
         return False
 

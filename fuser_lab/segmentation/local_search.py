@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 from itertools import islice
 from math import exp
 
-from fuser_lab.analysis.bit_masks import bits
+from fuser_lab.analysis.bit_masks import bits, union_at
 from fuser_lab.segmentation.space import Space
 
 
@@ -114,7 +114,7 @@ class Partition:
     def _put(self, first: int, end: int, new: Iterable[int]) -> None:
         """Put segments into a range of the order in place of the segments removed there, and sort this range."""
         for mask in new:
-            self._below[mask] = self._read_from(mask)
+            self._below[mask] = union_at(self._feeds, mask)
         part = [mask for mask in self._line[first:end] if mask in self.segments]
         part += [mask for mask in new if mask not in self._place]
         self._line[first:end] = self._in_order(part)
@@ -138,12 +138,6 @@ class Partition:
                     ordered.append(reader)
         return ordered
 
-    def _read_from(self, mask: int) -> int:
-        below = 0
-        for i in bits(mask):
-            below |= self._feeds[i]
-        return below
-
     def cycle_with(self, gone: Iterable[int], new: Sequence[int]) -> int:
         """Return a segment on a cycle that replacing some segments by others would create; empty if there is none."""
         last = max(self._place[mask] for mask in gone)
@@ -160,7 +154,7 @@ class Partition:
         waiting = [start]
         while waiting:
             here = waiting.pop()
-            below = self._below[here] if here in self._below else self._read_from(here)
+            below = self._below[here] if here in self._below else union_at(self._feeds, here)
             if here != start and below & start:
                 return here
             below &= ~(here | seen)
@@ -212,9 +206,7 @@ def merges(
     def near(mask: int) -> Iterable[int]:
         if apart is None:
             return partition.beside(mask, count)
-        far = 0
-        for i in bits(mask):
-            far |= apart[i]
+        far = union_at(apart, mask)
         others = partition.beside(mask, count) | partition.nearest(mask, count)
         return [other for other in others if not other & far]
 

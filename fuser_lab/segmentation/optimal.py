@@ -32,16 +32,10 @@ from fuser_lab.segmentation.local_search import Partition, anneal, merges
 from fuser_lab.segmentation.missed import Missed, missed_merges
 from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
 from fuser_lab.segmentation.oracle import SchedulerOracle
-from fuser_lab.segmentation.partition_attempts import (
-    as_bottom_up_writes_it,
-    attempts_of,
-    in_order,
-    needed_by,
-    neighbours_apart,
-)
+from fuser_lab.segmentation.partition_attempts import as_bottom_up_writes_it, attempts_of, neighbours_apart
 from fuser_lab.segmentation.privatization import without
 from fuser_lab.segmentation.replay import replay
-from fuser_lab.segmentation.space import Conflicts, Space
+from fuser_lab.segmentation.space import Conflicts, Space, in_order, needed_by
 from fuser_lab.segmentation.top_down import top_down
 
 Parts = tuple[int, ...]

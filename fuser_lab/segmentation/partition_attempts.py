@@ -42,27 +42,6 @@ def as_bottom_up_writes_it(
     return (yield from lone_welfords(fusion, oracle, options))
 
 
-def in_order(space: Space, segments: Sequence[int]) -> list[int] | None:
-    """Return segments, each after the segments that it reads from; None if they form a cycle."""
-    left, done, ordered = sorted(segments, key=lambda m: m & -m), 0, []
-    while left:
-        ready = next((m for m in left if not needed_by(space, m) & ~done), None)
-        if ready is None:
-            return None
-        left.remove(ready)
-        done |= ready
-        ordered.append(ready)
-    return ordered
-
-
-def needed_by(space: Space, segment: int) -> int:
-    """Return the units outside a segment that it depends on."""
-    needed = 0
-    for i in bits(segment):
-        needed |= space.above[i]
-    return needed & ~segment
-
-
 def attempts_of(space: Space, segments: Sequence[int], phase: str) -> tuple[Attempt, ...] | None:
     """Return the attempts that create a plan from segments; None if some chain cannot be provided."""
     attempts = [

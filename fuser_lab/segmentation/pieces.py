@@ -1,12 +1,10 @@
 """The pieces of a fusion between its cuts: what remains connected when all other edges are contracted."""
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
 from fuser_lab.ir import Fusion, OpKind, TensorView
-from fuser_lab.segmentation.components import components
+from fuser_lab.segmentation.components import components, topological
 from fuser_lab.segmentation.hints import has_hints, is_hint
 from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
 
@@ -108,15 +106,4 @@ def _in_order(parts: list[list[int]], edges: Iterable[Edge]) -> list[list[int]]:
     for a, b, _ in edges:
         if home[a] != home[b]:
             after[home[a]].add(home[b])
-    waiting = Counter(b for readers in after for b in readers)
-    ready = [(piece[0], i) for i, piece in enumerate(parts) if not waiting[i]]
-    heapify(ready)
-    ordered = []
-    while ready:
-        _, here = heappop(ready)
-        ordered.append(parts[here])
-        for reader in after[here]:
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                heappush(ready, (parts[reader][0], reader))
-    return ordered
+    return [parts[place] for place in topological([piece[0] for piece in parts], after)]

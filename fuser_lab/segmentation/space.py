@@ -12,7 +12,7 @@ from functools import cached_property, reduce
 from itertools import combinations
 from operator import add, itemgetter, or_, sub
 
-from fuser_lab.analysis.bit_masks import bits
+from fuser_lab.analysis.bit_masks import bits, union_at
 from fuser_lab.analysis.parts_read import Part
 from fuser_lab.cost.traffic import CostModel, least_reads, may_view, part_bytes, seen_as, traffic
 from fuser_lab.cost.verdict import Answer
@@ -223,11 +223,7 @@ class Space:
 
     def hull(self, mask: int) -> int:
         """Return the set with everything on paths between its members."""
-        up = down = 0
-        for i in bits(mask):
-            up |= self.above[i]
-            down |= self.below[i]
-        return mask | (up & down)
+        return mask | (union_at(self.above, mask) & union_at(self.below, mask))
 
     def copies(self, mask: int) -> int:
         """Return the numbers of the chains whose ends a set reads and may hold copies of, as a mask."""
@@ -455,6 +451,24 @@ class Conflicts:
             parts.append(part)
             left &= ~part
         return parts
+
+
+def needed_by(space: Space, segment: int) -> int:
+    """Return the units outside a segment that it depends on."""
+    return union_at(space.above, segment) & ~segment
+
+
+def in_order(space: Space, segments: Sequence[int]) -> list[int] | None:
+    """Return segments, each after those of them that it reads from; None if they form a cycle."""
+    left, inside, done, ordered = sorted(segments, key=lambda m: m & -m), sum(segments), 0, []
+    while left:
+        ready = next((m for m in left if not needed_by(space, m) & inside & ~done), None)
+        if ready is None:
+            return None
+        left.remove(ready)
+        done |= ready
+        ordered.append(ready)
+    return ordered
 
 
 def is_final(answer: Answer) -> bool:

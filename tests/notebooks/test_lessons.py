@@ -10,7 +10,7 @@ from notebooks.leaks import asked, leaks
 from notebooks.text_forms import minutes, with_footer, with_minutes
 
 from fuser_lab.teaching import read_questions
-from fuser_lab.teaching.glossary import glossary_markdown
+from tests.pages.glossary import glossary_markdown
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 LESSONS = [path for path in NOTEBOOKS if "fuser_lab.teaching" in path.read_text(encoding="utf-8")]
@@ -124,7 +124,7 @@ def test_the_words_of_a_notebook_are_explained_at_its_end(path):
 
 def test_the_glossary_is_up_to_date(repository):
     page = (repository / "docs" / "glossary.md").read_text(encoding="utf-8")
-    assert page == glossary_markdown(), "python -m fuser_lab.teaching.glossary > docs/glossary.md"
+    assert page == glossary_markdown(), "python -m tests.pages.glossary > docs/glossary.md"
 
 
 def test_an_answer_that_was_written_down_is_found():

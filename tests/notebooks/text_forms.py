@@ -13,7 +13,7 @@ import jupytext
 import nbformat
 from nbformat import NotebookNode
 
-from fuser_lab.teaching.glossary import footer
+from tests.pages.glossary import footer
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 TEXTS = Path(__file__).parent / "text"  # outside the folder that JupyterLab lists, where each lesson is once

@@ -22,8 +22,7 @@ from fuser_lab.segmentation.certificate import TermKind
 from fuser_lab.segmentation.events import DecisionLog, Kind
 from fuser_lab.segmentation.local_search import Partition, anneal, merges
 from fuser_lab.segmentation.optimal import plan_cost
-from fuser_lab.segmentation.partition_attempts import in_order
-from fuser_lab.segmentation.space import Conflicts, Space
+from fuser_lab.segmentation.space import Conflicts, Space, in_order
 from tests.benchmarks.optimal import irregular
 from tests.unit.segmentation.exhaustive import PLAIN, least_cost
 from tests.unit.segmentation.toy import chance, everything, random_dag

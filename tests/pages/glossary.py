@@ -1,6 +1,6 @@
 """The glossary, whose terms are in glossary.toml: the site's page, and the footers of lessons.
 
-``python -m fuser_lab.teaching.glossary > docs/glossary.md`` writes the page.
+``python -m tests.pages.glossary > docs/glossary.md`` writes the page.
 """
 
 import re
@@ -55,7 +55,7 @@ def glossary_markdown() -> str:
     lines = [
         "# Glossary",
         "",
-        "<!-- Made by `python -m fuser_lab.teaching.glossary > docs/glossary.md`; a test fails when it is stale. -->",
+        "<!-- Made by `python -m tests.pages.glossary > docs/glossary.md`; a test fails when it is stale. -->",
         "",
         "The words that the lessons and the explorer use. Each lesson ends with links to those that it needs.",
     ]
