@@ -1,7 +1,8 @@
 """Conditions that the ranges of integers decide.
 
 A code of four bits is never negative, and a position that a search in a table has found is below the table's size. Such
-positions are data, so the check that they are in range remains in the kernel, unless their ranges show that they are.
+positions are data, so the check that they are in range remains in the kernel, unless their ranges show that they are. The ranges of loops are not used:
+conditions on them are the same for many sizes, which share machine code.
 
     t1_at = int64(T1[i] & 15)                                        t1_at = int64(T1[i] & 15)
     t2 = T2[t1_at if (t1_at >= 0) & (t1_at < 16) else 0]      ->     t2 = T2[t1_at]
@@ -45,17 +46,16 @@ def without_known_conditions(body: Block) -> Block:
 
 
 def _block(body: Block, known: Known, changing: frozenset[str]) -> tuple[Block, dict[str, Range]]:
-    """Return the statements of a block, and what is known after it."""
+    """Return the statements of a block, and what is known after it; conditions of branches remain."""
     inner = dict(known)
     result: list[Statement] = []
     for statement in body:
-        new = map_terms(statement, partial(_shorter, known=inner))
+        new = statement if isinstance(statement, If) else map_terms(statement, partial(_shorter, known=inner))
         match new:
             case Let(name=name, value=value):
                 inner[name] = _LIMITS.get(value.dtype, _UNKNOWN) if name in changing else _reduced(value, inner)[1]
-            case Loop(var=var, start=start, stop=stop):
-                first, last = _reduced(start, inner)[1][0], _reduced(stop, inner)[1][1] - 1
-                new = replace(new, body=_block(new.body, {**inner, var: (first, max(last, first))}, changing)[0])
+            case Loop(var=var, body=inside):
+                new = replace(new, body=_block(inside, {**inner, var: _LIMITS[DataType.Index]}, changing)[0])
             case If():
                 (then, after), (otherwise, other) = (
                     _block(side, inner, changing) for side in (new.then, new.otherwise)
