@@ -1,8 +1,8 @@
 """Conditions that the ranges of integers decide.
 
 A code of four bits is never negative, and a position that a search in a table has found is below the table's size. Such
-positions are data, so the check that they are in range remains in the kernel, unless their ranges show that they are. The ranges of loops are not used:
-conditions on them are the same for many sizes, which share machine code.
+positions are data, so the check that they are in range remains in the kernel, unless their ranges show that they are. The
+ranges of loops are not used: conditions on them are the same for many sizes, which share machine code.
 
     t1_at = int64(T1[i] & 15)                                        t1_at = int64(T1[i] & 15)
     t2 = T2[t1_at if (t1_at >= 0) & (t1_at < 16) else 0]      ->     t2 = T2[t1_at]
@@ -19,13 +19,14 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
 
 Range = tuple[int, int]
-Known = Mapping[str, Range]  # of integers and conditions by their names; a condition is 0, 1 or both
+Ranges = Mapping[str, Range]  # of integers and conditions by their names; a condition is 0, 1 or both
 _SIGNED = {DataType.Char: 8, DataType.Short: 16, DataType.Int32: 32, DataType.Int: 64, DataType.Index: 64}
 _LIMITS: Mapping[DataType, Range] = {
     DataType.Bool: (0, 1), DataType.Byte: (0, 255),
     **{dtype: (-1 << bits - 1, (1 << bits - 1) - 1) for dtype, bits in _SIGNED.items()},
 }
-_UNKNOWN: Range = (-1 << 64, 1 << 64)  # more than all limits
+_BITS = 64  # of the widest integers
+_UNKNOWN: Range = (-1 << _BITS, 1 << _BITS)  # more than all limits
 
 EXAMPLE = """
 loop(
@@ -45,15 +46,15 @@ def without_known_conditions(body: Block) -> Block:
     return body if replaced == body else without(replaced, names_of(body) - names_of(replaced))
 
 
-def _block(body: Block, known: Known, changing: frozenset[str]) -> tuple[Block, dict[str, Range]]:
+def _block(body: Block, ranges: Ranges, changing: frozenset[str]) -> tuple[Block, dict[str, Range]]:
     """Return the statements of a block, and what is known after it; conditions of branches remain."""
-    inner = dict(known)
+    inner = dict(ranges)
     result: list[Statement] = []
     for statement in body:
-        new = statement if isinstance(statement, If) else map_terms(statement, partial(_shorter, known=inner))
+        new = statement if isinstance(statement, If) else map_terms(statement, partial(_short_form, ranges=inner))
         match new:
             case Let(name=name, value=value):
-                inner[name] = _LIMITS.get(value.dtype, _UNKNOWN) if name in changing else _reduced(value, inner)[1]
+                inner[name] = _LIMITS.get(value.dtype, _UNKNOWN) if name in changing else _simplify(value, inner)[1]
             case Loop(var=var, body=inside):
                 new = replace(new, body=_block(inside, {**inner, var: _LIMITS[DataType.Index]}, changing)[0])
             case If():
@@ -73,27 +74,27 @@ def _block(body: Block, known: Known, changing: frozenset[str]) -> tuple[Block, 
     return tuple(result), inner
 
 
-def _shorter(term: Term, known: Known) -> Term:
-    return _reduced(term, known)[0]
+def _short_form(term: Term, ranges: Ranges) -> Term:
+    return _simplify(term, ranges)[0]
 
 
-def _reduced(term: Term, known: Known) -> tuple[Term, Range]:
+def _simplify(term: Term, ranges: Ranges) -> tuple[Term, Range]:
     """Return a term without the conditions that ranges decide, and its range; that of a float is unknown."""
     limits = _LIMITS.get(term.dtype, _UNKNOWN)
     match term:
         case Const(dtype, value) if dtype in _LIMITS:
             return term, (int(value.real), int(value.real))
         case Var(_, name):
-            return term, known.get(name, limits)
+            return term, ranges.get(name, limits)
         case Load(dtype, buffer, position):
-            return Load(dtype, buffer, _shorter(position, known)), limits
+            return Load(dtype, buffer, _short_form(position, ranges)), limits
         case Apply():
-            return _applied(term, [_reduced(arg, known) for arg in term.args], limits)
+            return _simplify_call(term, [_simplify(arg, ranges) for arg in term.args], limits)
         case _:
             return term, limits
 
 
-def _applied(term: Apply, parts: list[tuple[Term, Range]], limits: Range) -> tuple[Term, Range]:
+def _simplify_call(term: Apply, parts: list[tuple[Term, Range]], limits: Range) -> tuple[Term, Range]:
     ranges = [limit for _, limit in parts]
     if term.fn == "select" and ranges[0][0] == ranges[0][1]:
         taken = parts[1] if ranges[0][0] else parts[2]

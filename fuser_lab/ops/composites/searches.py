@@ -57,16 +57,16 @@ def _search(
         return record(rec, "squeeze", _search(rec, op, rows, broadcast(rec, values, [True]), out_int32, right), [0])
     if rows.ndim < values.ndim:
         rows = broadcast(rec, rows, [True] * (values.ndim - 1) + [False])
-    # After the first step, the result is one of `step` numbers from `found` on, and `step` is a power of two.
+    # After the first step, the result is one of `step` numbers from `place` on, and `step` is a power of two.
     step = 1 << (count.bit_length() - 1)
     middle = record(rec, "slice", rows, [0] * (rows.ndim - 1) + [step - 1], [*rows.extents[:-1], step])
-    found = record(rec, "where", record(rec, beyond, middle, values), _number(rec, 0), _number(rec, count - step + 1))
+    place = record(rec, "where", record(rec, beyond, middle, values), _number(rec, 0), _number(rec, count - step + 1))
     while step > 1:
         step //= 2
-        element = record(rec, "take_along_axis", rows, record(rec, "add", found, step - 1), -1)
+        element = record(rec, "take_along_axis", rows, record(rec, "add", place, step - 1), -1)
         is_beyond = record(rec, beyond, element, values)
-        found = record(rec, "where", is_beyond, found, record(rec, "add", found, step))
-    return cast(rec, found, kind)
+        place = record(rec, "where", is_beyond, place, record(rec, "add", place, step))
+    return cast(rec, place, kind)
 
 
 def _number(rec: Recorder, number: int) -> TensorView:
