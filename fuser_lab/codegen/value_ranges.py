@@ -1,8 +1,8 @@
 """Conditions that the ranges of integers decide.
 
 A code of four bits is never negative, and a position that a search in a table has found is below the table's size. Such
-positions are data, so the check that they are in range remains in the kernel, unless their ranges show that they are. The
-ranges of loops are not used: conditions on them are the same for many sizes, which share machine code.
+positions are data, so the check that they are in range remains in the kernel, unless their ranges show that they are.
+The ranges of loops are not used: conditions on them are the same for many sizes, which share machine code.
 
     t1_at = int64(T1[i] & 15)                                        t1_at = int64(T1[i] & 15)
     t2 = T2[t1_at if (t1_at >= 0) & (t1_at < 16) else 0]      ->     t2 = T2[t1_at]
@@ -141,7 +141,7 @@ def _range(fn: str, ranges: list[Range]) -> Range:
             return 0, min(limit for least, limit in ranges if least >= 0)
         case "or" | "xor" if min(low, other_low) >= 0:
             return 0, (1 << max(high, other_high).bit_length()) - 1
-        case "shr" if other_low == other_high and 0 <= other_low < 64:
+        case "shr" if other_low == other_high and 0 <= other_low < _BITS:
             return low >> other_low, high >> other_low
         case "mod" if other_low == other_high > 0:
             return 0, other_high - 1

@@ -307,7 +307,7 @@ def _in_another_order(call: Call) -> str | None:
     samples=["aten.searchsorted.Tensor(c.abs().cumsum(0), w)",
              "aten.searchsorted.Tensor(e.cumsum(1), k[:2], side='right')"],
 )  # fmt: skip
-def _searchsorted(
+def _search_rows(
     to: Emitter, rows: Any, x: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None, **_: Any,
 ) -> Any:
     return to.ops.searchsorted(rows, x, out_int32, right or side == "right")

@@ -21,7 +21,7 @@ def _bucketize(
     return _search(rec, "bucketize", limits, values, out_int32, right)
 
 
-def _searchsorted(
+def _search_rows(
     rec: Recorder, sorted_sequence: Operand, arg: Operand, out_int32: bool = False, right: bool = False,
 ) -> TensorView:
     rows = rec.tensor(sorted_sequence, "searchsorted", "sorted_sequence")
@@ -105,7 +105,7 @@ composite(
     ),
 )
 composite(
-    "searchsorted", _searchsorted,
+    "searchsorted", _search_rows,
     "How many elements of each row of sorted_sequence are below each element of arg, or at most it with right=True.",
     (
         Sample(f"fd.ops.searchsorted({_ROWS}, b)", (Arg((3, 9)), Arg((3, 4), N, -1, 9))),
