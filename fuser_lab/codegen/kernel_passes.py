@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fuser_lab.codegen import cpu_functions, long_loops, rewrites, vectorize
+from fuser_lab.codegen import cpu_functions, long_loops, rewrites, value_ranges, vectorize
 from fuser_lab.codegen.kernel_ir import Block
 from fuser_lab.targets import Form, target_of
 
@@ -32,6 +32,10 @@ KERNEL_PASSES = (
     ),
     KernelPass(
         name="unconditional_loads", run=rewrites.unconditional, forms=_BLOCKS | _CORES, example=rewrites.LOOKED_UP,
+    ),
+    KernelPass(
+        name="known_conditions", run=value_ranges.without_known_conditions, forms=_BLOCKS | _CORES,
+        example=value_ranges.EXAMPLE,
     ),
     KernelPass(name="divided_loops", run=long_loops.divide_long_loops, forms=_CORES, example=long_loops.EXAMPLE),
     KernelPass(

@@ -103,11 +103,12 @@ def rewrite(body: Block) -> Block:
     replaced = _block(body, {})
     if replaced == body:
         return body
-    gone = _names(body) - _names(replaced)
-    return _without(replaced, gone)
+    gone = names_of(body) - names_of(replaced)
+    return without(replaced, gone)
 
 
-def _names(body: Block) -> set[str]:
+def names_of(body: Block) -> set[str]:
+    """Return the names of the variables that statements read."""
     terms = (term for statement in walk(body) for term in every_term(statement))
     return {term.name for term in terms if isinstance(term, Var)}
 
@@ -172,9 +173,10 @@ def _without_bounds(value: Term, definitions: Mapping[str, Term]) -> Term:
             return value
 
 
-def _without(body: Block, names: set[str]) -> Block:
+def without(body: Block, names: set[str]) -> Block:
+    """Return statements without the assignments to some variables."""
     return tuple(
-        map_blocks(statement, partial(_without, names=names)) for statement in body
+        map_blocks(statement, partial(without, names=names)) for statement in body
         if not isinstance(statement, Let) or statement.name not in names
     )
 

@@ -111,7 +111,8 @@ def with_tables(space: Space, mask: int) -> list[int]:
     """Return a set without the tables in it, after these tables; only the set, if a part is not legal as a segment.
 
     A table is a function of small tensors of the set alone that is expensive, such as the cosines of positions or an
-    index that a logarithm of distances gives, with what leads to it.
+    index that a logarithm of distances gives, with what leads to it. Views and parts of it cost nothing where they are
+    read.
     """
     sizes = {i: max((prod(tv.shape) for tv in space.units[i].tensor_outputs), default=0) for i in bits(mask)}
     large = sum(1 << i for i, size in sizes.items() if TABLE * size > max(sizes.values()))
@@ -120,7 +121,8 @@ def with_tables(space: Space, mask: int) -> list[int]:
     tables = 0
     for i in sizes:
         table = (space.above[i] | 1 << i) & mask
-        if table & expensive and not table & large:
+        is_part = space.units[i].kind.is_view or space.units[i].kind is OpKind.RESIZE
+        if table & expensive and not (table & large or is_part):
             tables |= table
     parts = [*_components_of(space, tables), *_components_of(space, mask & ~tables)]
     return parts if tables and all(legal_price(space, part) is not None for part in parts) else [mask]

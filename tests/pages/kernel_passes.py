@@ -25,7 +25,7 @@ from fuser_lab.codegen.kernel_ir import (
 from fuser_lab.codegen.kernel_passes import KERNEL_PASSES, KernelPass
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir.term import Const, Term, Var, apply, cast, index
+from fuser_lab.ir.term import Const, Term, Var, apply, cast, index, select
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.targets import Form, target_of
 
@@ -68,6 +68,7 @@ NAMES: dict[str, Any] = {
     **{kind.name: kind for kind in (ParallelType.serial, ParallelType.block_x, ParallelType.vectorize)},
     "loop": _loop, "let": lambda var, value: Let(name=var.name, value=value), "store": _store, "choose": _choose,
     "apply": apply, "cast": cast, "number": lambda value: Const(DataType.Float, value), "Index": DataType.Index,
+    "Int": DataType.Int, "select": select, "whole": lambda value: Const(DataType.Int, value),
 }
 """What an example may name: an input and an output of 64 Floats, variables, kinds of loops, statements and terms."""
 

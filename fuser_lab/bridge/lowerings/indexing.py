@@ -266,7 +266,7 @@ def _in_another_order(call: Call) -> str | None:
 
 
 @lowering("aten.searchsorted.Tensor", refuse=_in_another_order)
-def _search_sorted_rows(
+def _search_rows(
     to: Emitter, rows: Any, x: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None, **_: Any,
 ) -> Any:
     return to.ops.searchsorted(rows, x, out_int32, right or side == "right")
