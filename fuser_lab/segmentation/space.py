@@ -174,7 +174,13 @@ class Space:
     def _ways(self, number: int) -> tuple[int, int]:
         """Return the bytes that a reader of a chain's end reads if it has a copy of the chain, and if not."""
         chain = self.chains[number]
-        return sum(map(self.least_read, chain.exprs[0].tensor_inputs)), self.least_read(chain.end)
+        stored = self.least_read(chain.end)
+        # A reader that slices the end, element by element of the chain's operand, reads the same part of the operand.
+        parts = (
+            tv.nbytes * stored // chain.end.nbytes if tv.numel == chain.end.numel > 0 else tv.nbytes
+            for tv in chain.exprs[0].tensor_inputs
+        )
+        return sum(map(min, map(self.least_read, chain.exprs[0].tensor_inputs), parts)), stored
 
     def without_reads(self, number: int) -> "Space":
         """Return the space of the partitions in which no segment reads the end of a chain from memory."""
