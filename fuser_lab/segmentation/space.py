@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import combinations
 from operator import add, itemgetter, or_, sub
+from typing import Self
 
 from fuser_lab.analysis.bit_masks import bits
 from fuser_lab.analysis.parts_read import Part
@@ -182,7 +183,7 @@ class Space:
         )
         return sum(map(min, map(self.least_read, chain.exprs[0].tensor_inputs), parts)), stored
 
-    def without_reads(self, number: int) -> "Space":
+    def without_reads(self, number: int) -> Self:
         """Return the space of the partitions in which no segment reads the end of a chain from memory."""
         narrowed = copy.copy(self)
         narrowed.never_read |= 1 << number
