@@ -21,7 +21,7 @@ _SAME_INDEX = frozenset({OpKind.POINTWISE, OpKind.COPY, OpKind.BROADCAST, OpKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredParts:
-    """A segment whose concatenations are stored part by part; ``layouts`` has the output of each part and its layout."""
+    """A segment that stores concatenations part by part; ``layouts`` has the output of each part and its layout."""
 
     fusion: Fusion
     layouts: Mapping[TensorView, tuple[TensorView, Layout]]
