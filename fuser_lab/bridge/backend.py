@@ -109,7 +109,7 @@ def backend(
         ``"fastest"``, with at most a tenth of what it may save in 100,000 runs for a search, and ``"bottom_up"`` for
         graphs of symbolic sizes, which are planned while the program runs; the target of a search for tensors on the
         host is this CPU, by its measured rates or typical ones; ``min_region_ops`` and ``max_region_ops``,
-        the minimum and maximum number of ops in a region (1 and 256); ``left_to_torch``, ops that torch runs, such as
+        the minimum and maximum number of ops in a region (1 and 1024); ``left_to_torch``, ops that torch runs, such as
         ``["aten.gelu"]``; ``check``, whether each region's result is compared with torch's; ``matmuls``, ``"torch"`` or
         ``"record"``; ``annotate``, the modules and calls at whose boundaries regions get a ``segment_set``, as
         ``["layers.*.mlp", torch.nn.functional.silu]`` (`fuser_lab.from_torch`); ``precision``, ``"fused"`` (the

@@ -124,7 +124,7 @@ def from_jax(
         Its keyword arguments.
     **options
         ``strategy``, ``target`` and ``options`` as for `fuser_lab.segment`; ``min_region_ops`` and ``max_region_ops``,
-        the minimum and maximum number of ops in a region (1 and 256); ``left_to_jax``, primitives that JAX runs, such
+        the minimum and maximum number of ops in a region (1 and 1024); ``left_to_jax``, primitives that JAX runs, such
         as ``["tanh"]``; ``check``, whether each run is compared with JAX.
 
     Raises

@@ -12,7 +12,7 @@ from fuser_lab.plan.planning import segment
 from fuser_lab.segmentation import SegmenterOptions
 
 COMMON: Mapping[str, Any] = {
-    "strategy": "bottom_up", "target": None, "options": None, "min_region_ops": 1, "max_region_ops": 256,
+    "strategy": "bottom_up", "target": None, "options": None, "min_region_ops": 1, "max_region_ops": 1024,
     "check": False,
 }
 

@@ -44,7 +44,7 @@ class Wishes:
     """The user's options for regions: minimum and maximum ops, excluded ops, and who runs matrix products."""
 
     min_region_ops: int = 1
-    max_region_ops: int = 256
+    max_region_ops: int = 1024
     left: frozenset[str] = frozenset()
     records_matmuls: bool = False
 

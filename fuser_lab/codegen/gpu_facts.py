@@ -14,7 +14,7 @@ from fuser_lab.codegen.nest_facts import LEAST, MOST_TILES, NestFacts, TiledAxes
 from fuser_lab.codegen.nests import Axis, axis_indices
 from fuser_lab.codegen.persistence import bytes_kept, inputs_needed, memory_of_kept, moments, online_pair, rows_kept
 from fuser_lab.codegen.values import result_element
-from fuser_lab.codegen.vector_widths import SMALL, accesses, best_width, tensor_accesses
+from fuser_lab.codegen.vector_widths import SMALL, accesses, best_width, stores_singly, tensor_accesses
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import SECTOR_BYTES, WORD_BYTES
 from fuser_lab.cost.work import function_class
@@ -485,6 +485,10 @@ class GpuFacts(NestFacts):
             return self.trial(places, ranges)
 
         width = best_width(statements_of, "v", self.device.bytes_per_cycle)
+        # If loads wait for stores, other threads have to have theirs in flight.
+        threads = self.device.sms * self.device.threads_per_sm
+        while width > 1 and count // width < threads and stores_singly(statements_of(width), "v", width):
+            width //= 2
         # A partial last chunk needs separate code, which is not worthwhile for few elements.
         return width if count % width == 0 or count >= _MANY_ELEMENTS else 1
 

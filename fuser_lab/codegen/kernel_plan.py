@@ -267,7 +267,7 @@ class _Part:
 
 
 def _with_stored_parts(part: _Part) -> _Part:
-    """Return a segment that stores concatenations part by part, if that takes no more nests."""
+    """Return a segment that stores concatenations part by part, if one nest computes all parts of each."""
     stored = with_stored_parts(part.fusion, part.layouts)
     if stored is None:
         return part
@@ -276,9 +276,12 @@ def _with_stored_parts(part: _Part) -> _Part:
         buffers={**part.buffers, **{tv.name: part.buffers[whole.name] for tv, (whole, _) in stored.layouts.items()}},
         layouts={**part.layouts, **{tv: layout for tv, (_, layout) in stored.layouts.items()}},
     )
-    before, after = part.nests(), in_parts.nests()
-    is_worse = isinstance(after, Refused) or (not isinstance(before, Refused) and len(before) < len(after))
-    return part if is_worse else in_parts
+    nests = in_parts.nests()
+    if isinstance(nests, Refused):
+        return part
+    homes = {(whole, place) for place, nest in enumerate(nests) for tv in nest.outputs if tv in stored.layouts
+             for whole, _ in (stored.layouts[tv],)}
+    return in_parts if len(homes) == len({whole for whole, _ in homes}) else part
 
 
 _Nests = tuple[NestPlan, ...] | Refused

@@ -21,14 +21,14 @@ _SAME_INDEX = frozenset({OpKind.POINTWISE, OpKind.COPY, OpKind.BROADCAST, OpKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredParts:
-    """A segment whose concatenations are stored part by part; ``layouts`` has each part's output and layout."""
+    """A segment that stores concatenations part by part; ``layouts`` has the output of each part and its layout."""
 
     fusion: Fusion
     layouts: Mapping[TensorView, tuple[TensorView, Layout]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
+class _Piece:
     """A tensor that fills a part of an output, and the ops on one tensor that lead from it to the output, in order."""
 
     tensor: TensorView
@@ -39,9 +39,9 @@ class _Part:
 def with_stored_parts(segment: Fusion, layouts: Mapping[TensorView, Layout]) -> StoredParts | None:
     """Return the segment with parts as outputs; None if no two parts of a concatenation depend on a common value."""
     parts = {
-        output: stored for output in segment.outputs if not segment.users.get(output)
-        and len(stored := _parts(segment, output, layouts[output])) > 1
-        and _share_values(segment, [part.tensor for part in stored])
+        output: pieces for output in segment.outputs if not segment.users.get(output)
+        and len(pieces := _parts(segment, output, layouts[output])) > 1
+        and _share_values(segment, [part.tensor for part in pieces])
     }
     if not parts:
         return None
@@ -66,18 +66,18 @@ def with_stored_parts(segment: Fusion, layouts: Mapping[TensorView, Layout]) -> 
     return StoredParts(fusion=replace(segment, exprs=exprs, outputs=tuple(outputs)), layouts=made)
 
 
-def _parts(segment: Fusion, tensor: TensorView, layout: Layout, ops: tuple[Expr, ...] = ()) -> list[_Part]:
+def _parts(segment: Fusion, tensor: TensorView, layout: Layout, ops: tuple[Expr, ...] = ()) -> list[_Piece]:
     """Return the parts of a tensor that is stored with a layout, after some ops; itself if nothing joins it."""
-    whole = [_Part(tensor=tensor, layout=layout, ops=ops)]
+    whole = [_Piece(tensor=tensor, layout=layout, ops=ops)]
     maker = segment.producers.get(tensor)
     if maker is None or len(segment.users.get(tensor, ())) + segment.outputs.count(tensor) > 1:
         return whole
     if maker.op.name == "cat":
-        dim, parts, start = cat_axis(maker), list[_Part](), 0
+        dim, pieces, start = cat_axis(maker), list[_Piece](), 0
         for source in cat_sources(maker, segment.producers) or ():
-            parts += _parts(segment, source, replace(layout, offset=layout.offset + start * layout.strides[dim]), ops)
+            pieces += _parts(segment, source, replace(layout, offset=layout.offset + start * layout.strides[dim]), ops)
             start += source.shape[dim]
-        return parts or whole
+        return pieces or whole
     if len(maker.tensor_inputs) != 1:
         return whole
     (source,) = maker.tensor_inputs
@@ -85,12 +85,12 @@ def _parts(segment: Fusion, tensor: TensorView, layout: Layout, ops: tuple[Expr,
         flags = maker.attr("is_broadcast_dim")
         assert isinstance(flags, tuple)
         strides = tuple(stride for stride, is_new in zip(layout.strides, flags, strict=True) if not is_new)
-        parts = _parts(segment, source, replace(layout, strides=strides), ops)
+        pieces = _parts(segment, source, replace(layout, strides=strides), ops)
     elif maker.kind is OpKind.POINTWISE and source.shape == tensor.shape:
-        parts = _parts(segment, source, layout, (maker, *ops))
+        pieces = _parts(segment, source, layout, (maker, *ops))
     else:
         return whole
-    return parts if len(parts) > 1 else whole
+    return pieces if len(pieces) > 1 else whole
 
 
 def _share_values(segment: Fusion, parts: Sequence[TensorView]) -> bool:

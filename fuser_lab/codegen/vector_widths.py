@@ -72,6 +72,17 @@ def best_width(trial: Callable[[int], Block], name: str, bytes_per_cycle: float)
     return min((1 << n for n in reversed(range(best.bit_length()))), key=cycles)
 
 
+def stores_singly(statements: Block, name: str, size: int) -> bool:
+    """Whether some store of ``size`` adjacent elements is one access per element, as at rows that begin anywhere.
+
+    Loads for the next element wait for it, because they may be from the same memory.
+    """
+    return any(
+        access.step != 0 and access.width(size) <= 1 for access in (
+            access_of(buffer, position, name) for buffer, position, load in tensor_accesses(statements) if load is None)
+    )
+
+
 def _distances(statements: Block, name: str, size: int) -> Iterator[tuple[Access, int]]:
     """Yield accesses whose elements have constant distances, and the distances, without accesses by windows."""
     windows, loops = _windows(statements, name, size)

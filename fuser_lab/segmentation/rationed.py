@@ -30,6 +30,7 @@ class RationedSchedulers:
         self._whole = self._left = exprs
         self._asked: dict[tuple[int, frozenset[str], tuple[TensorView, ...]], Answer] = {}
         self._refused: list[frozenset[str]] = []
+        self.ended = set[frozenset[str]]()  # sets whose lowering was given up
         self.device = getattr(oracle, "device", None)
 
     def beside(self, budget: Budget) -> "RationedSchedulers":
@@ -60,6 +61,7 @@ class RationedSchedulers:
                 open_answer = self._asked[key] = self._oracle.ask(candidate)
         except EndedError:
             self._asked[key] = answer
+            self.ended.add(names)
             return answer
         if any(verdict.beyond or verdict.code in _AFTER_LOWERING for verdict in open_answer.verdicts):
             self._left -= len(names)

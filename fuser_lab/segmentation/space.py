@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import combinations
 from operator import add, itemgetter, or_, sub
+from typing import Self
 
 from fuser_lab.analysis.bit_masks import bits, union_at
 from fuser_lab.analysis.parts_read import Part
@@ -174,9 +175,15 @@ class Space:
     def _ways(self, number: int) -> tuple[int, int]:
         """Return the bytes that a reader of a chain's end reads if it has a copy of the chain, and if not."""
         chain = self.chains[number]
-        return sum(map(self.least_read, chain.exprs[0].tensor_inputs)), self.least_read(chain.end)
+        stored = self.least_read(chain.end)
+        # A reader that slices the end, element by element of the chain's operand, reads the same part of the operand.
+        parts = (
+            tv.nbytes * stored // chain.end.nbytes if tv.numel == chain.end.numel > 0 else tv.nbytes
+            for tv in chain.exprs[0].tensor_inputs
+        )
+        return sum(map(min, map(self.least_read, chain.exprs[0].tensor_inputs), parts)), stored
 
-    def without_reads(self, number: int) -> "Space":
+    def without_reads(self, number: int) -> Self:
         """Return the space of the partitions in which no segment reads the end of a chain from memory."""
         narrowed = copy.copy(self)
         narrowed.never_read |= 1 << number

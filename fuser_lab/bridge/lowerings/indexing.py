@@ -84,20 +84,40 @@ def _scatter_add(to: Emitter, x: Any, dim: int, index: Any, source: Any) -> Any:
     return total
 
 
+@lowering("aten.index_copy.default", refuse=_has_axes)
+def _index_copy(to: Emitter, x: Any, dim: int, index: Any, source: Any) -> Any:
+    axis, target, count = axis_of(dim, x.ndim), to.shape(x), prod(to.shape(index))
+
+    def along(places: Any, size: int) -> Any:
+        return to.reshape(places, [size if place == axis else 1 for place in range(x.ndim)])
+
+    if count > _most_compared(to):
+        return to.ops.scatter(x, to.expand(along(index, count), to.shape(source)), source, axis)
+    places = along(to.places(target[axis]), target[axis])
+    for place in range(count):  # of sources with equal positions, torch may take any
+        at, written = (slice_of(to, part, axis, place, place + 1) for part in (along(index, count), source))
+        x = to.ops.where(to.expand(to.ops.eq(places, at), target), to.expand(written, target), x)
+    return x
+
+
 # On a GPU, this many positions in each row are compared with all elements of the row, by pointwise ops, which can share
 # a kernel with their neighbours. A position takes about four instructions for each element, and an H200 executes about
 # 28 in the time in which it reads or writes four bytes.
 _COMPARED = 4
 
 
-def _is_compared(to: Emitter, x: Any, axis: int, index: Any) -> bool:
-    """Whether an index has a few positions in each row along an axis of ``x``.
+def _most_compared(to: Emitter) -> int:
+    """Return the number of positions in each row that are compared with its elements.
 
     One, as in the gradient of a loss, on the host, where the kernels of scatters say which position is out of range.
     """
+    return _COMPARED if has_own_memory(to.call.result.device) else 1
+
+
+def _is_compared(to: Emitter, x: Any, axis: int, index: Any) -> bool:
+    """Whether an index has a few positions in each row along an axis of ``x``."""
     target, shape = to.shape(x), to.shape(index)
-    most = _COMPARED if has_own_memory(to.call.result.device) else 1
-    return bool(target) and shape[axis] <= most and all(
+    return bool(target) and shape[axis] <= _most_compared(to) and all(
         size == shape[place] for place, size in enumerate(target) if place != axis)
 
 
