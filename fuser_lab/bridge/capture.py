@@ -410,10 +410,10 @@ def _is_call(node: Node) -> bool:
 
 
 def _compile_in_background(regions: Sequence[TorchRegion]) -> None:
-    """Let other processes compile kernels of regions while this one continues."""
-    kernels = [kernel for region in regions for kernel in region.kernels()]
-    if kernels:
-        importlib.import_module("fuser_lab.runtime.plan.background").IN_BACKGROUND.add(kernels)
+    """Let other processes compile kernels of regions while this one generates others and continues."""
+    if not all(region.idle for region in regions):
+        background = importlib.import_module("fuser_lab.runtime.plan.background")
+        background.IN_BACKGROUND.add(kernel for region in regions for kernel in region.kernels())
 
 
 def assemble(gm: Any, regions: Sequence[Region], adds: AddCalls) -> Any:
@@ -545,7 +545,7 @@ class _Sizes:
         for other in symbolic.other_values(values):
             with contextlib.suppress(Exception):  # possibly sizes that torch's guards exclude
                 for region in self._regions(symbolic, other)[1]:
-                    region.kernels()
+                    _ = region.is_on_host and region.kernels()
         graph = self._capture_at(symbolic, values)
         self._capture.add(graph)
         self._known[repr(values)] = graph.run

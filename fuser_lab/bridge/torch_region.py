@@ -16,9 +16,9 @@ from fuser_lab.targets import CPU, has_own_memory, is_on_host
 Again = Callable[[Sequence[Any], None], list[Any] | None]
 
 if TYPE_CHECKING:
-    from fuser_lab.codegen.pipeline import GeneratedKernel
     from fuser_lab.codegen.varying import SharedKernels
     from fuser_lab.runtime.plan.executor import PreparedPlan
+    from fuser_lab.runtime.waiting import Compilation
 
 
 class TorchRegion(Region):
@@ -84,16 +84,21 @@ class TorchRegion(Region):
         """Choose what a call tries first."""
         self._quick = None if self.checked or self.idle or self.observer or self.failed else self._again
 
-    def kernels(self) -> "tuple[GeneratedKernel, ...]":
-        """Return the kernels that the region will run on the CPU for inputs with the traced strides.
+    @property
+    def is_on_host(self) -> bool:
+        """Whether all tensors are in host memory."""
+        return all(is_on_host(tensor.device) for tensor in (*self.signature.inputs, *self.traced))
 
-        There are none on other devices, or if the region cannot run; its first run then says why.
+    def kernels(self) -> "tuple[Compilation, ...]":
+        """Return the kernels that the region will run for inputs with the traced strides, each with its capability.
+
+        There are none on devices without kernels, or if the region cannot run; its first run then says why.
         """
-        if self.idle or not all(is_on_host(tensor.device) for tensor in (*self.signature.inputs, *self.traced)):
+        if self.idle or not (self._gpu or self.is_on_host):
             return ()
         try:
-            prepared = self.recorded.prepare(CPU.name)
-            return prepared.generated(self.input_strides)
+            prepared = self.recorded.prepare(self._gpu or CPU.name)
+            return tuple((kernel, prepared.memory.capability()) for kernel in prepared.generated(self.input_strides))
         except Exception:  # noqa: BLE001 - it is raised again, and reported, where the region runs
             return ()
 

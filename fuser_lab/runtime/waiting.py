@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.process.forks import renew_in_forks
 
+Capability = tuple[int, int] | None  # None for the CPU
+Compilation = tuple[GeneratedKernel, Capability]
+
 _ALIVE_SECONDS = 0.5  # interval for checking that the thread that waits for a process is alive
 
 
@@ -21,7 +24,7 @@ class Waiting:
     """Kernels in groups, by their source, and those being compiled; ``changed`` guards both."""
 
     def __init__(self) -> None:
-        self.groups: list[dict[str, GeneratedKernel]] = []
+        self.groups: list[dict[str, Compilation]] = []
         self.running: dict[str, Running] = {}
         self.changed = renew_in_forks(threading.Condition())
 

@@ -393,7 +393,7 @@ def test_kernels_are_compiled_in_the_background_before_they_run(monkeypatch):
     ahead, run = [], []
     monkeypatch.setattr("fuser_lab.runtime.cpu_kernels.entries_of", entries_of)
     monkeypatch.setattr("fuser_lab.runtime.plan.variants.compile_ahead", lambda *_: None)
-    monkeypatch.setattr(IN_BACKGROUND, "add", lambda kernels: ahead.append({kernel.source for kernel in kernels}))
+    monkeypatch.setattr(IN_BACKGROUND, "add", lambda kernels: ahead.append({kernel.source for kernel, _ in kernels}))
     x = torch.randn(6, 6, requires_grad=True)
     y = compiled(lambda x: torch.sin(F.softmax(x @ x * 2, -1) + 471))(x)
     assert [set(run)] == ahead

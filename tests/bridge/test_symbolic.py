@@ -28,7 +28,7 @@ def kernels(monkeypatch):
 
     found: set[str] = set()
     monkeypatch.setattr("fuser_lab.bridge.torch_region.TorchRegion._run", by_reference)
-    monkeypatch.setattr(IN_BACKGROUND, "add", lambda group: found.update(map(kernel_key, group)))
+    monkeypatch.setattr(IN_BACKGROUND, "add", lambda group: found.update(kernel_key(kernel) for kernel, _ in group))
     return found
 
 

@@ -19,6 +19,7 @@ from fuser_lab.runtime.compile import refusal_error
 from fuser_lab.runtime.cuda_compilers import distributions_of
 from fuser_lab.runtime.gpu.ptx import CompiledPhase, compile_phases, kernel_key, machine_code
 from fuser_lab.runtime.interrupts import interrupts_deferred
+from fuser_lab.runtime.waiting import WAITING
 
 _FORMAT = 3  # version of the files; part of their names, so that other versions are compiled again
 
@@ -46,6 +47,7 @@ def machine_code_of(generated: GeneratedKernel, cc: tuple[int, int]) -> tuple[Lo
     """
     phases = generated.kernel_ir.phases
     place = _place(generated, cc)
+    WAITING.claim(generated.source)
     loadable = _read(place, phases)
     if loadable is None:
         with interrupts_deferred():

@@ -24,13 +24,12 @@ from fuser_lab.runtime import store
 from fuser_lab.runtime.gpu.cubins import is_cached, machine_code_of
 from fuser_lab.runtime.interrupts import interrupts_deferred, progress_bar
 from fuser_lab.runtime.processors import processors
-from fuser_lab.runtime.waiting import WAITING
+from fuser_lab.runtime.waiting import WAITING, Capability
 
 SHARED_FROM = 4  # kernels; for fewer, starting a process that imports Numba costs more than it saves
 MOST_WORKERS = 8  # processes that compile
 EACH = 2  # kernels needed to justify starting a process
 
-Capability = tuple[int, int] | None  # None for the CPU
 CompileProgress = Callable[[int, int], None]
 
 
@@ -52,16 +51,8 @@ def compile_ahead(
     """
     if not store.is_usable():
         return
-    if cc is None:
-        try:
-            from fuser_lab.runtime.cpu_kernels import is_compiled
-        except ModuleNotFoundError:  # the kernels' memory says that Numba is missing
-            return
     distinct = {kernel.source: kernel for kernel in kernels if kernel.kernel_ir.phases}.values()
-    pending = deque(
-        k for k in distinct
-        if not (k.source in WAITING or is_compiled(k.source) if cc is None else is_cached(k, cc))
-    )
+    pending = deque(kernel for kernel in distinct if kernel.source not in WAITING and not is_compiled(kernel, cc))
     if len(pending) < SHARED_FROM:
         return
     workers = min(processors() - 1, len(pending) // EACH, MOST_WORKERS)
@@ -75,6 +66,17 @@ def compile_ahead(
 
     with contextlib.closing(bar):
         _share(pending, cc, workers, show)
+
+
+def is_compiled(kernel: GeneratedKernel, cc: Capability) -> bool:
+    """Whether the machine code of a kernel is on disk or loaded, or cannot be made because Numba is missing."""
+    if cc is not None:
+        return is_cached(kernel, cc)
+    try:
+        from fuser_lab.runtime.cpu_kernels import is_compiled as has_code
+    except ModuleNotFoundError:  # the kernels' memory says so
+        return True
+    return has_code(kernel.source)
 
 
 def _share(pending: deque[GeneratedKernel], cc: Capability, workers: int, progress: CompileProgress) -> None:

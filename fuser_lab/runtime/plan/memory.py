@@ -12,7 +12,7 @@ from fuser_lab.ir import TensorView
 from fuser_lab.runtime.binding import Slot
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.gpu.ready import ReadyRuns
-from fuser_lab.runtime.plan.ahead import Capability
+from fuser_lab.runtime.waiting import Capability
 
 if TYPE_CHECKING:
     from fuser_lab.runtime.cpu.host_ready import HostRuns

@@ -12,9 +12,12 @@ import pytest
 from fuser_lab.runtime.plan import ahead, background
 from fuser_lab.runtime.plan.background import Background
 
+CC = 9, 0
+
 
 def kernels(*sources: str) -> list[Any]:
-    return [SimpleNamespace(source=source, kernel_ir=SimpleNamespace(phases=(1,))) for source in sources]
+    phases = SimpleNamespace(phases=(1,))
+    return [(SimpleNamespace(source=source, kernel_ir=phases), CC) for source in sources]
 
 
 class Process:
@@ -32,7 +35,7 @@ class Process:
 
     def answer(self, process: Any, kernel: Any, cc: Any) -> bool:
         assert process is self
-        assert cc is None
+        assert cc == CC
         self.asked.append(kernel.source)
         self.taken.release()
         assert self.let.acquire(timeout=60)
@@ -46,6 +49,7 @@ def process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Process:
     monkeypatch.setattr(background, "processors", lambda: 2)
     monkeypatch.setattr(ahead, "processes", made.started)
     monkeypatch.setattr(ahead, "ask", made.answer)
+    monkeypatch.setattr(ahead, "is_compiled", lambda kernel, cc: False)
     monkeypatch.setattr(background, "IDLE_SECONDS", 0.01)
     return made
 
@@ -88,11 +92,27 @@ def test_nothing_waits_for_a_process_that_has_ended(process: Process) -> None:
     process.lasts = 2
     waiting = Background()
     process.let.release(100)
-    waiting.add(kernels("a", "b", "c", "d", "e"))
+    waiting.add(kernels("a", "b", "c", "d"))
     ended(waiting)
     waiting.claim("a")
-    assert process.asked == ["e", "d"]
+    assert process.asked == ["d", "c"]
     assert "a" not in waiting
+
+
+def test_a_process_begins_while_other_kernels_are_generated(process: Process) -> None:
+    def generated() -> Iterator[Any]:
+        yield from kernels("a", "b", "c", "d")
+        assert process.taken.acquire(timeout=60)
+        process.let.release(100)
+        while "a" in waiting:  # then the group is empty, and is dropped
+            process.taken.acquire(timeout=60)
+        yield from kernels("e", "f")
+
+    waiting = Background()
+    waiting.add(generated())
+    ended(waiting)
+    assert process.asked[:4] == ["d", "c", "b", "a"]
+    assert {*process.asked} <= {*"abcdef"}
 
 
 @pytest.mark.parametrize(("sources", "processors"), [("abc", 2), ("abcdef", 1)])
