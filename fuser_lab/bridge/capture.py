@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fuser_lab.bridge.add_calls import AddCalls, add_calls
@@ -416,13 +417,18 @@ def _compile_in_background(regions: Sequence[TorchRegion]) -> None:
         background.IN_BACKGROUND.add(kernel for region in regions for kernel in region.kernels())
 
 
-def assemble(gm: Any, regions: Sequence[Region], adds: AddCalls) -> Any:
+def assemble(gm: Any, regions: Sequence[Region], adds: AddCalls) -> FlatGraph:
     """Return a function of the graph's inputs that calls regions, and kernels that add, in place of nodes."""
-    torch = torch_for("fuser_lab.bridge")
     of: dict[Node, Region] = {node: region for region in regions for node in region.nodes}
+    units = tuple(order_nodes(tuple(gm.graph.nodes), of))
+    return FlatGraph(gm, units, partial(_module_of, gm, units, adds), adds)
+
+
+def _module_of(gm: Any, units: Sequence[Region | Node], adds: AddCalls) -> Any:
+    """Return an FX module of nodes and regions in the order of execution; ``gm`` has its constants."""
+    torch = torch_for("fuser_lab.bridge")
     graph = torch.fx.Graph()
     env: dict[Node, Any] = {}
-    units = list(order_nodes(tuple(gm.graph.nodes), of))
     for unit in units:
         if not isinstance(unit, Region):
             if unit in adds.of:
@@ -438,8 +444,7 @@ def assemble(gm: Any, regions: Sequence[Region], adds: AddCalls) -> Any:
         for node in unit.view_nodes:
             env[node] = graph.node_copy(node, env.__getitem__)
     made = torch.fx.GraphModule(gm, graph)
-    made.eval()
-    return FlatGraph(gm.graph, units, made, adds)
+    return made.eval()
 
 
 def _item(values: Sequence[Any], place: int) -> Any:

@@ -4,12 +4,15 @@ Through FX, each view is a call of torch's dispatcher, and each region checks it
 graph's inputs (`guard_of`) determines the layout of everything computed from them, and `flat_function` writes the
 function for it.
 
-A function is generated after a run of the FX module has prepared all regions; the FX module also handles inputs with
-other layouts, regions that are checked or observed, and everything else that a function does not support.
+A function is generated after a run unit by unit has prepared all regions. If that fails, an FX module, which takes
+longer to make and less to run, handles inputs with other layouts, regions that are checked or observed, and everything
+else that a function does not support.
 """
 
+import functools
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from fuser_lab.bridge.add_calls import AddCalls
@@ -27,23 +30,23 @@ from fuser_lab.runtime.gpu.ready import DirectRun
 from fuser_lab.runtime.guards import GUARDS, guard_of
 from fuser_lab.targets import has_own_memory, is_on_host
 
-_TRIES = 3  # attempts to generate a function, after runs of the FX module
+_TRIES = 3  # runs after which a function may be generated
 _MOST_FRAMES = 4  # threads that may run a graph at a time; others use the FX module
 
 
 class FlatGraph:
-    """A graph that runs by a generated function if possible, otherwise by its FX module."""
+    """A graph that runs by a generated function if possible, otherwise unit by unit or by an FX module."""
 
-    def __init__(self, graph: Any, units: Sequence[Unit], module: Any, adds: AddCalls) -> None:
-        """Set up a graph as nodes and regions in the order of execution; ``module`` runs the same.
+    def __init__(self, gm: Any, units: Sequence[Unit], assembled: Callable[[], Any], adds: AddCalls) -> None:
+        """Set up a graph as nodes and regions in the order of execution; ``assembled`` makes an FX module of them.
 
-        ``adds`` are what is called in place of nodes.
+        ``gm`` has the graph and its constants, and ``adds`` are what is called in place of nodes.
         """
-        self._module, self._units, self._adds = module, tuple(units), adds
+        self._gm, self._units, self._assembled, self._adds = gm, tuple(units), assembled, adds
         self.around: Around | None = None  # what is entered around each unit of a run, if it is timed
         self.runs = 0
         self.lists: tuple[RegionList, ...] = ()  # of the regions that one launch computes
-        self._inputs = [node for node in graph.nodes if node.op == "placeholder"]
+        self._inputs = [node for node in gm.graph.nodes if node.op == "placeholder"]
         self._traced = [traced_tensor(node.meta.get("val")) for node in self._inputs]
         self._tensors = [place for place, traced in enumerate(self._traced) if traced is not None]
         self._regions = [unit for unit in self._units if isinstance(unit, Region)]
@@ -51,7 +54,7 @@ class FlatGraph:
         self._queue: Callable[[], int] = _no_queue
         self._guards: deque[Callable[..., bool]] = deque(maxlen=GUARDS)
         self._lock = new_lock()
-        self._tries = 0 if _may_be_flat(graph) else _TRIES
+        self._tries = 0 if _may_be_flat(gm.graph) else _TRIES
         self._made = 0
         for region in self._regions:
             region.watchers.append(self._forget)
@@ -64,7 +67,7 @@ class FlatGraph:
         """Return the results of the graph; the list of arguments is emptied, so that they can be freed in between."""
         self.runs += 1
         if self.around is not None:
-            return unit_results(self._units, self._module, args, self.around, self._adds)
+            return unit_results(self._units, self._gm, args, self.around, self._adds)
         if self._frames:
             tensors = args if len(self._tensors) == len(args) else [args[place] for place in self._tensors]
             for guard in self._guards:
@@ -103,11 +106,18 @@ class FlatGraph:
     def _long_way(self, args: list[Any]) -> Any:
         arguments = list(args)
         args.clear()
-        results = self._module(*arguments)
+        if self.runs > _TRIES:
+            results = self._module(*arguments)
+        else:
+            results = unit_results(self._units, self._gm, arguments, _no_context, self._adds)
         if self._tries < _TRIES and self._made < _MOST_FRAMES and self._is_plain() and self._lie_as_traced(arguments):
             with self._lock:
                 self._write(arguments)
         return results
+
+    @functools.cached_property
+    def _module(self) -> Any:
+        return self._assembled()
 
     def _write(self, arguments: Sequence[Any]) -> None:
         guard = guard_of([arguments[place] for place in self._tensors])
@@ -117,7 +127,7 @@ class FlatGraph:
             return
         try:
             writer = FunctionWriter(self._inputs, self._units, runs, arguments, self._adds)
-            written = writer.function(self._module)
+            written = writer.function(self._gm)
         except NotFlatError:
             self._tries = _TRIES
             return
@@ -192,3 +202,7 @@ _NO_FRAMES: deque[Frame] = deque()
 
 def _no_queue() -> int:
     return 0
+
+
+def _no_context(_: Unit) -> AbstractContextManager[object]:
+    return nullcontext()
