@@ -13,6 +13,7 @@ from fuser_lab.bridge.lowerings import LOWERINGS, TracedTensor, refusal
 from fuser_lab.bridge.lowerings.matmul import MATMULS
 from fuser_lab.bridge.lowerings.views import ALIASES, BROADCASTS, COPIES, VIEWS
 from fuser_lab.bridge.masks import with_masks
+from fuser_lab.bridge.padded_sums import join_sums
 from fuser_lab.bridge.parts import parts_as_views, read_operands_of_cats
 from fuser_lab.bridge.pools import forget_offsets, use_offsets
 from fuser_lab.bridge.repeats import merge_calls
@@ -85,6 +86,7 @@ def prepare(gm: Any) -> tuple[Node, ...]:
     _as_views(gm)
     _from_the_operand(gm)
     parts_as_views(gm.graph.nodes)
+    join_sums(gm.graph)
     gather_operands(gm.graph)
     read_operands_of_cats(gm.graph)
     broadcast_fills(gm)

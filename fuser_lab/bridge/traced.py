@@ -151,7 +151,7 @@ def insert_call(before: Node, target: Any, args: tuple[Any, ...], **kwargs: Any)
     """Return a new call in front of a node, with the origin of that node."""
     with before.graph.inserting_before(before):
         node = before.graph.call_function(target, args, kwargs)
-    values = [argument.meta["val"] if is_node(argument) else argument for argument in args]
+    values = _torch().fx.node.map_arg(args, lambda argument: argument.meta["val"])
     node.meta = {**before.meta, "val": target(*values, **kwargs)}
     return node
 

@@ -36,8 +36,8 @@ _STEMS = {
     name: f"{name}_" if name[-1].isdigit() else name
     for name in (
         *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "erf", "erfc", "exp", "exp2"),
-        *("expm1", "floordiv", "fmod", "lgamma", "log", "log10", "log1p", "log2", "pow", "remainder", "sin", "sinh"),
-        *("tan", "tanh"),
+        *("expm1", "floordiv", "fmod", "lgamma", "log", "log10", "log1p", "log2", "logaddexp", "pow", "remainder"),
+        *("sin", "sinh", "tan", "tanh"),
     )
 } | {"mod": "fmod"}
 VECTORIZED = {

@@ -27,6 +27,7 @@ from fuser_lab.codegen.gpu_facts import gpu_facts
 from fuser_lab.codegen.index_map import Index
 from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Phase, Role, VectorStore
 from fuser_lab.codegen.kernel_plan import NestPlan
+from fuser_lab.codegen.nest_facts import NestFacts
 from fuser_lab.codegen.nest_writing import (
     ZERO,
     Fold,
@@ -55,6 +56,7 @@ _ElementsAt = Callable[[Places], list[tuple[TensorView, Index]]]
 _Visit = Callable[[ExitStack], tuple[Places, Term, Term]]
 _TOTAL_THREADS = crossover("gpu.columns.total_threads")
 _SHARED_WORDS = crossover("gpu.columns.shared_words")
+_NO_SUMS: Mapping[Expr, Buffer] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,12 +114,6 @@ def column_plan(nest: NestPlan) -> ColumnPlan:
     fast = facts.nest.kept[-1] if facts.nest.kept else None
     by_line = space.window > 1 and schedule.unroll % space.window == 0 and height == 1
     groups, turn = space.rows // width, height * schedule.unroll
-    shared, room = [], _SHARED_WORDS
-    for tensor in shared_along(facts, facts.nest.reduced):
-        room -= width * max(tensor.dtype.compute.itemsize // 4, 1)
-        if room < 0:
-            break
-        shared.append(tensor)
     return ColumnPlan(
         results=results_of(nest), groups=groups, wide=max(-(-groups // lanes), 1), turn=turn,
         whole=space.depth // turn, rest=space.depth % turn,
@@ -125,8 +121,19 @@ def column_plan(nest: NestPlan) -> ColumnPlan:
         fetched={tv: size for tv in needed if (size := facts.width_of_group(tv, fast, width))},
         lines={tv: size for tv in needed if by_line and (size := facts.width_of_window(tv, width)) > 1},
         written={tv: size for tv in facts.nest.full if by_line and (size := facts.width_of_window(tv, width)) > 1},
-        shared=tuple(shared), lookups={} if schedule.online or schedule.unroll == 1 else facts.lookups(),
+        shared=shared_values(facts, width), lookups={} if schedule.online or schedule.unroll == 1 else facts.lookups(),
     )
+
+
+def shared_values(facts: NestFacts, width: int, number: int = 0) -> tuple[TensorView, ...]:
+    """Return the values of columns that a pass needs in all rows, as far as a thread has registers for them."""
+    shared, room = [], _SHARED_WORDS
+    for tensor in shared_along(facts, facts.nest.reduced, number):
+        room -= width * max(tensor.dtype.compute.itemsize // 4, 1)
+        if room < 0:
+            break
+        shared.append(tensor)
+    return tuple(shared)
 
 
 def write_columns(plan: ColumnPlan) -> Iterator[Phase]:
@@ -228,7 +235,7 @@ def _walk_rows(
     values, schedule = code.values, plan.results.nest.schedule
     split, ahead, height, turn, whole = schedule.split, schedule.unroll, schedule.threads[1], plan.turn, plan.whole
     words = {tv: words_of(values, tv, ahead * schedule.vector, "next") for tv in (*plan.fetched, *plan.lines)}
-    shared = _values_of_columns(plan, code, g)
+    shared = values_of_columns(code, plan.shared, schedule.vector, g)
 
     def rows(start: Term, reach: int) -> None:
         rows_here = _RowsOfThread(ahead, reach, lambda u: start + u * height + line)
@@ -249,16 +256,19 @@ def _walk_rows(
             rows(index(whole * turn), (whole + 1) * turn)
 
 
-def _values_of_columns(plan: ColumnPlan, code: PhaseCode, g: Term) -> dict[TensorView, Buffer]:
-    """Compute the values of a thread's columns that its rows share."""
-    values, width, buffers = code.values, plan.results.nest.schedule.vector, {}
-    for tensor in plan.shared:
+def values_of_columns(
+    code: PhaseCode, tensors: Sequence[TensorView], width: int, g: Term, earlier: Mapping[Expr, Buffer] = _NO_SUMS,
+) -> dict[TensorView, Buffer]:
+    """Compute the values of a thread's columns that its rows share, given the results of earlier passes."""
+    values, buffers = code.values, {}
+    for tensor in tensors:
         name = values.fresh(f"{tensor.name}_column")
         buffers[tensor] = Buffer(name=name, dtype=tensor.dtype.compute, size=width, role=Role.SCRATCH)
         values.emit(Alloc(buffer=buffers[tensor]))
     if buffers:
         with each_neighbour(values, width) as v:
             here = neighbours(code, code.nest.kept, width, g, v)
+            close_folds(code, cells(earlier, v), here)
             for tensor, buffer in buffers.items():
                 values.put(buffer, v, code.element(tensor, here))
     return buffers

@@ -33,7 +33,7 @@ from fuser_lab.codegen.values import Values
 from fuser_lab.cost.device import WARP
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Fusion, TensorView, Val
-from fuser_lab.ir.term import COMPARISONS, Apply, Const, Term, Var
+from fuser_lab.ir.term import COMPARISONS, Apply, Const, Term, Var, apply
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.state import Evict, LoopSchedule, Style
 
@@ -208,6 +208,7 @@ def with_hints(phase: Phase, facts: NestFacts, schedule: LoopSchedule) -> Phase:
         # computes elements of both halves of a row has a load in each.
         loads = [buffer for buffer in loads if loads.count(buffer) <= facts.space.halves]
     body = with_eviction(phase.body, schedule.evict, frozenset(loads))
+    body = with_library_functions(body, facts.fusion)
     has_quotients = facts.nest.reductions or facts.fusion.keeps_float
     return replace(phase, body=with_quotients(body, facts.fusion) if has_quotients else body)
 
@@ -230,34 +231,68 @@ _CARRIES = frozenset({
 })  # fmt: skip
 
 
+def with_library_functions(statements: tuple[Statement, ...], fusion: Fusion) -> tuple[Statement, ...]:
+    """Return statements in which exponentials that are rounded to integers or compared are as accurate as in PyTorch.
+
+    A random number that is compared with a probability then gives PyTorch's own choice.
+    """
+    result: list[Statement] = []
+    for statement in statements:
+        match statement:
+            case Let(value=Apply(DataType.Float as dtype, "exp" | "sigmoid" | "tanh" as fn, (x,))) if (
+                _is_compared(statement.origin, fusion)
+            ):
+                one = Const(dtype, 1.0)
+                value = Apply(dtype, f"library_{fn}", (x,)) if fn != "sigmoid" else Apply(
+                    dtype, "div", (one, one + Apply(dtype, "library_exp", (apply("neg", x),))),
+                )
+                result.append(replace(statement, value=value))
+            case _:
+                result.append(map_blocks(statement, partial(with_library_functions, fusion=fusion)))
+    return tuple(result)
+
+
 def with_quotients(
     statements: tuple[Statement, ...], fusion: Fusion, inside: frozenset[str] | None = None,
 ) -> tuple[Statement, ...]:
-    """Return statements in which float32 values of a loop are divided by a value from outside it without a branch.
+    """Return statements in which values of a loop are divided by a value from outside it without a branch.
 
-    ``x / total`` -> ``quotient(x, total)``: within 2 units in the last place, and the reciprocal is computed once. A
-    result that a thread keeps for each of its columns also counts as from outside. If values keep the precision of
-    float32 between ops, all divisions are such, so that a thread computes other elements while it waits for a
-    reciprocal, and ``x / 3`` -> ``x * (1 / 3)``, as in PyTorch's own kernels. Quotients that are rounded to integers or
-    8-bit floats, or compared, stay exact.
+    The branches of the compiler's division and square root make a thread wait for the loads of its elements one after
+    another.
+    ``x / total`` -> ``quotient(x, total)`` for float32: within 2 units in the last place, and the reciprocal is
+    computed once. A result that a thread keeps for each of its columns also counts as from outside. If values keep the
+    precision of float32 between ops, all divisions are such, and ``x / 3`` -> ``x * (1 / 3)``, as in PyTorch's own
+    kernels. Quotients that are rounded to integers or 8-bit floats, or compared, and those of float64 are rounded
+    exactly: by ``rounded_quotient`` if values keep float32. Square roots are ``rounded_sqrt`` then.
     """
     result: list[Statement] = []
     for statement in statements:
         match statement:
             case Loop(body=body):
                 result.append(replace(statement, body=with_quotients(body, fusion, _set_in(body))))
-            case Let(value=Apply(DataType.Float, "div", (a, Const(_, by)))) if (
-                fusion.keeps_float and _is_normal(by) and not _is_compared(statement.origin, fusion)
+            case Let(value=Apply(DataType.Float, "div", (a, b))) if (
+                fusion.keeps_float or (inside is not None and isinstance(b, Var) and b.name not in inside)
             ):
-                result.append(replace(statement, value=a * Const(DataType.Float, 1 / by)))
-            case Let(value=Apply(DataType.Float, "div", (a, Var(_, name) as b))) if (
-                (fusion.keeps_float or (inside is not None and name not in inside))
-                and not _is_compared(statement.origin, fusion)
-            ):
-                result.append(replace(statement, value=Apply(DataType.Float, "quotient", (a, b))))
+                exact = _is_compared(statement.origin, fusion)
+                result.append(replace(statement, value=_quotient(a, b, exact=exact, keeps_float=fusion.keeps_float)))
+            case Let(value=Apply(DataType.Double as dtype, "div", operands)) if fusion.keeps_float:
+                result.append(replace(statement, value=Apply(dtype, "rounded_quotient", operands)))
+            case Let(value=Apply(DataType.Float | DataType.Double as dtype, "sqrt", operands)) if fusion.keeps_float:
+                result.append(replace(statement, value=Apply(dtype, "rounded_sqrt", operands)))
             case _:
                 result.append(map_blocks(statement, partial(with_quotients, fusion=fusion, inside=inside)))
     return tuple(result)
+
+
+def _quotient(a: Term, b: Term, *, exact: bool, keeps_float: bool) -> Term:
+    """Return a quotient of float32 without a branch, or with one if the result must be that of a division."""
+    if isinstance(b, Const) and not _is_normal(b.value):
+        return Apply(DataType.Float, "div", (a, b))
+    if isinstance(b, Const) and (not exact or abs(b.value.real).as_integer_ratio()[0].bit_count() == 1):
+        return a * Const(DataType.Float, 1 / b.value)
+    if exact:
+        return Apply(DataType.Float, "rounded_quotient" if keeps_float else "div", (a, b))
+    return Apply(DataType.Float, "quotient", (a, b))
 
 
 def _is_normal(number: complex) -> bool:

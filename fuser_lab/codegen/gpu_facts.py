@@ -68,9 +68,9 @@ class GpuFacts(NestFacts):
             window=nest.reduced[-1].extent if self._windows_of_access() else 1,
             stored_bytes=extent_of(nest.axes) * sum(tv.dtype.itemsize for tv in nest.full),
         )
-        if nest.reductions and not nest.scans:
+        if nest.reductions and not self.is_scanned:
             space = self._with_passes(space)
-        if nest.scans:
+        if self.is_scanned:
             needed = self.scanned_inputs
             space = replace(
                 space, streams=max(len(needed), 1), read_bytes=sum(tv.dtype.itemsize for tv in needed),
@@ -116,18 +116,21 @@ class GpuFacts(NestFacts):
         is_computed = any(s.tensor in self.fusion.producers for s in computed)
         fast = {axis.name for axis in nest.reduced[-1:]}
         varying = [tv for tv in later if any(fast & variables(term) for term in nest.index[tv])]
+        # What adjacent columns share is in the L1 cache once a warp has read it.
+        along = {axis.name for axis in (nest.axes if self.inner_reduced else nest.kept[-1:])}
+        streams = [tv for tv in first if any(along & variables(term) for term in nest.index[tv])]
         # Numbers of elements would be constants of a kernel, which is for many lengths if these grow with the batch.
         is_fixed = not (self.column_sums or space.reduces_outermost)
         return replace(
-            space, streams=max(len(first), 1), read_bytes=sum(tv.dtype.itemsize for tv in first), input_bytes=inputs,
-            value_bytes=values,
+            space, streams=max(len(streams), 1), read_bytes=sum(tv.dtype.itemsize for tv in streams),
+            input_bytes=inputs, value_bytes=values + sum(expr.out.dtype.compute.itemsize for expr in nest.scans),
             computed_bytes=sum(memory_of_kept(self, computed)[1]) if is_computed else 0,
             constant_bytes=sum(tv.dtype.itemsize for tv in later),
             varying_bytes=sum(tv.dtype.itemsize for tv in varying),
             sum_bytes=sum(expr.out.dtype.compute.itemsize for expr in nest.reductions),
             met_bytes=self._bytes_of_passes(),
             widest_sum=max(expr.out.dtype.compute.itemsize for expr in nest.reductions),
-            online=bool(self.passes_joined),
+            online=bool(self.passes_joined), apart=self._is_apart(),
             moments=is_fixed and moments(self.fusion, nest, self.levels, space.depth) is not None,
         )
 
@@ -148,6 +151,12 @@ class GpuFacts(NestFacts):
     def scanned_inputs(self) -> tuple[TensorView, ...]:
         """The inputs of which an element is read at each point of a scanned axis."""
         return inputs_needed(self, 0, ())
+
+    def _is_apart(self) -> bool:
+        """Whether no access depends on both a row and a place in it; one at a position that is data may."""
+        rows, places = ({axis.name for axis in axes} for axes in (self.nest.kept, self.nest.reduced))
+        used = [variables(position) for _, position, _ in tensor_accesses(self.at_one_point())]
+        return not self.nest.full and all(names <= rows or names <= places for names in used)
 
     def _inputs_of_rows(self) -> set[TensorView]:
         """Return the inputs of which any pass over a row reads an element at each point."""
@@ -244,7 +253,7 @@ class GpuFacts(NestFacts):
 
         Threads that scan rows exchange a total for each group, which takes more than narrower accesses to its elements.
         """
-        exchanges = bool(self.nest.scans) and self.inner_reduced
+        exchanges = self.is_scanned and self.inner_reduced
         # If groups do not divide the axis, positions in the last group are outside the tensor.
         size = math.gcd(MOST_NEIGHBOURS, fast.extent)
         while size > 1:

@@ -9,12 +9,13 @@ Memory is read once, whereas one kernel per pass would read it again. nvFuser's 
 same.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from math import prod
 
-from fuser_lab.codegen.gpu_columns import cells, combined_lines, running_values
+from fuser_lab.codegen.gpu_columns import cells, combined_lines, running_values, shared_values, values_of_columns
 from fuser_lab.codegen.gpu_common import (
     Named,
     bound,
@@ -47,11 +48,13 @@ from fuser_lab.codegen.kernel_ir import (
 )
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_writing import ZERO, Fold, PhaseCode, close_folds, open_loop, write_point
-from fuser_lab.codegen.persistence import Saved, inputs_needed, rows_kept
+from fuser_lab.codegen.persistence import Saved, inputs_needed, memory_of_kept, rows_kept
+from fuser_lab.cost.device import THREAD_REGISTERS, THREAD_WORDS, WORD_BYTES
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Term, apply
 from fuser_lab.ir.transform import ParallelType
+from fuser_lab.schedule.gpu_limits import ELEMENTS, IN_FLIGHT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,8 @@ class KeptColumnPass:
     loads: Mapping[TensorView, int]
     exprs: tuple[Expr, ...]
     stored: tuple[TensorView, ...]
+    shared: tuple[TensorView, ...]  # values of a thread's columns that its rows share, and that stay in registers
+    ahead: int  # rows of which a thread loads what it does not keep, before it computes them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +103,7 @@ def kept_column_plan(nest: NestPlan) -> KeptColumnPlan:
     """Return how a nest's columns are read in several passes while they stay on chip."""
     facts, schedule, space = gpu_facts(nest.facts), nest.schedule, nest.facts.space
     saved = rows_kept(facts, values=schedule.values, early=schedule.constants)
-    passes = {}
+    passes, on_chip = {}, {entry.tensor for entry in saved}
     for number in range(facts.passes):
         exprs = tuple(e for e in facts.nest.reductions if facts.levels.get(e.inputs[0], 0) == number)
         stored = tuple(tv for tv in facts.nest.full if facts.levels.get(tv, 0) == number)
@@ -106,7 +111,10 @@ def kept_column_plan(nest: NestPlan) -> KeptColumnPlan:
         fast = facts.nest.kept[-1]
         loads = {tv: size for tv in needed if (size := facts.width_of_group(tv, fast, schedule.vector))}
         if exprs or stored:
-            passes[number] = KeptColumnPass(loads=loads, exprs=exprs, stored=stored)
+            passes[number] = KeptColumnPass(
+                loads=loads, exprs=exprs, stored=stored, shared=shared_values(facts, schedule.vector, number),
+                ahead=_rows_ahead(nest, saved, [tv for tv in loads if tv not in on_chip]),
+            )
     groups, (lanes, height) = space.rows // schedule.vector, schedule.threads
     # If depth is an argument, kernels do not depend on whether the depth fills all steps.
     general = space.reduces_outermost and not schedule.specialized
@@ -114,6 +122,23 @@ def kept_column_plan(nest: NestPlan) -> KeptColumnPlan:
         nest=nest, groups=groups, wide=max(-(-groups // lanes), 1),
         reach=schedule.registers * height * schedule.cluster + general, saved=saved, passes=passes,
     )
+
+
+def _rows_ahead(nest: NestPlan, saved: Sequence[Saved], tensors: Sequence[TensorView]) -> int:
+    """Return of how many rows a thread can load tensors, beside what it keeps: of all if its registers suffice."""
+    schedule, device = nest.schedule, nest.facts.space.device
+    threads = prod(schedule.threads) * max(schedule.resident, 1)
+    room = min(device.registers // threads, THREAD_REGISTERS) - (THREAD_WORDS - ELEMENTS)
+    words = sum(map(_words, memory_of_kept(nest.facts, saved)[1]))
+    loaded = sum(_words(tv.dtype.itemsize) for tv in tensors)
+    if not tensors or schedule.registers * schedule.vector * (words + loaded) <= room:
+        return schedule.registers
+    return max(IN_FLIGHT // (len(tensors) * schedule.vector), 1)
+
+
+def _words(nbytes: int) -> int:
+    """Return the registers that an element takes."""
+    return -(-nbytes // WORD_BYTES)
 
 
 def write_kept_columns(plan: KeptColumnPlan) -> Iterator[Phase]:
@@ -177,31 +202,53 @@ def _pass(
 ) -> None:
     """Write what a pass computes from the rows of a thread, loads first."""
     plan, code, values, nest = columns.plan, columns.code, columns.code.values, columns.code.nest
-    width, given_before = plan.nest.schedule.vector, dict(values.given)
-    here = {tv: columns.words.get(tv) or _column_words(plan, code, tv, "next") for tv in step.loads}
-    if here:
-        with _each_row(columns, clamp_index) as (u, q, _):
-            first = {**code.flat(nest.reduced, q), **neighbours(code, nest.kept, width, g, ZERO)}
-            for tensor, words in here.items():
-                fetch(code, tensor, first, step.loads[tensor], words, u * width, width)
+    schedule, given_before = plan.nest.schedule, dict(values.given)
+    width, steps = schedule.vector, schedule.registers
     saved = {s.tensor: columns.words[s.tensor] for s in plan.saved if s.written < number}
+    loaded = {tv: columns.words[tv] for tv in step.loads if tv in columns.words}
+    others = {tv: words_of(values, tv, step.ahead * width, "next") for tv in step.loads if tv not in loaded}
     # Elements that are not adjacent in memory are loaded one by one, so nothing has filled their words yet.
-    new = {s.tensor: columns.words[s.tensor] for s in plan.saved if s.written == number and s.tensor not in here}
-    named = guard_index if step.stored else clamp_index
-    with _each_row(columns, named) as (u, q, inside), each_neighbour(values, width) as v:
-        places = {**code.flat(nest.reduced, q), **neighbours(code, nest.kept, width, g, v)}
-        for tensor, buffer in {**saved, **here}.items():
-            know_word(code, tensor, buffer, places, u * width + v)
-        close_folds(code, cells(earlier, v), places)
-        write_point(code, places, cells(sums, v), step.stored, new, values.simplify(u * width + v), inside)
-    values.given = given_before
+    new = {s.tensor: columns.words[s.tensor] for s in plan.saved if s.written == number and s.tensor not in loaded}
+    shared = values_of_columns(code, step.shared, width, g, earlier)
+    _load(columns, step, g, loaded, range(steps))
+    for first in range(0, steps, step.ahead):
+        rows = range(first, min(first + step.ahead, steps))
+        _load(columns, step, g, others, rows)
+        with (
+            _each_row(columns, rows, guard_index if step.stored else clamp_index) as (u, q, inside),
+            each_neighbour(values, width) as v,
+        ):
+            places = {**code.flat(nest.reduced, q), **neighbours(code, nest.kept, width, g, v)}
+            slot = values.simplify((u + first) * width + v)
+            for tensor, buffer in {**saved, **loaded}.items():
+                know_word(code, tensor, buffer, places, slot)
+            for tensor, buffer in others.items():
+                know_word(code, tensor, buffer, places, u * width + v)
+            for tensor, buffer in shared.items():
+                know_word(code, tensor, buffer, places, v)
+            close_folds(code, cells(earlier, v), places)
+            write_point(code, places, cells(sums, v), step.stored, new, slot, inside)
+        values.given = dict(given_before)
+
+
+def _load(
+    columns: _Columns, step: KeptColumnPass, g: Term, words: Mapping[TensorView, Buffer], rows: range,
+) -> None:
+    """Write the loads of some rows of a thread, all before any of their values is used."""
+    code, width = columns.code, columns.plan.nest.schedule.vector
+    if not words:
+        return
+    with _each_row(columns, rows, clamp_index) as (u, q, _):
+        places = {**code.flat(code.nest.reduced, q), **neighbours(code, code.nest.kept, width, g, ZERO)}
+        for tensor, buffer in words.items():
+            fetch(code, tensor, places, step.loads[tensor], buffer, u * width, width)
 
 
 @contextmanager
-def _each_row(columns: _Columns, named: Named) -> Iterator[tuple[Term, Term, Term | None]]:
-    """Open a loop over the rows of a thread.
+def _each_row(columns: _Columns, rows: range, named: Named) -> Iterator[tuple[Term, Term, Term | None]]:
+    """Open a loop over some rows of a thread.
 
-    Yield the number among its own rows, the number among those of the column, and the condition of `Named`.
+    Yield the number among these, the number among those of the column, and the condition of `Named`.
     """
     schedule, values, line = columns.plan.nest.schedule, columns.code.values, columns.line
     height = schedule.threads[1]
@@ -209,9 +256,9 @@ def _each_row(columns: _Columns, named: Named) -> Iterator[tuple[Term, Term, Ter
         line = values.simplify(columns.rank * height + line)
         height *= schedule.cluster
     with ExitStack() as stack:
-        u = open_rounds(values, stack, "u", schedule.registers)
+        u = open_rounds(values, stack, "u", len(rows))
         depth = columns.plan.nest.facts.space.depth
-        yield u, *named(values, stack, "q", u * height + line, depth, columns.plan.reach)
+        yield u, *named(values, stack, "q", (u + rows.start) * height + line, depth, columns.plan.reach)
 
 
 def _results_of_lines(columns: _Columns, sums: Mapping[Expr, Buffer]) -> dict[Expr, Buffer]:

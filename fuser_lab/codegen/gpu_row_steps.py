@@ -21,6 +21,7 @@ from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, Buffer, Load, Rol
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_writing import ZERO, Fold, PhaseCode, Places, update, write_point
 from fuser_lab.codegen.persistence import Saved, finite, inputs_needed, memory_of_kept, read_back, scale
+from fuser_lab.codegen.scan_writing import Running, know_results, operand
 from fuser_lab.cost.device import WORD_BYTES
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView
@@ -79,6 +80,10 @@ class RowPlan:
         levels = self.facts.levels
         return [expr for expr in self.facts.nest.reductions if levels.get(expr.inputs[0], 0) == number]
 
+    def is_scanned(self, expr: Expr, number: int) -> bool:
+        """Whether a scan follows a pass over rows, which computes its operands."""
+        return self.facts.levels.get(expr.inputs[0], 0) == number
+
     def stored(self, number: int) -> list[TensorView]:
         """Return the results that a pass over rows stores."""
         return [tv for tv in self.facts.nest.full if self.facts.levels.get(tv, 0) == number]
@@ -116,6 +121,7 @@ class Row:
     sections: tuple[RowSection, ...]  # with the memory in which steps are kept
     ahead: Mapping[TensorView, Buffer] = field(default_factory=dict)  # inputs that all rows share, loaded before
     load: "Callable[[Row, RowSection, Loads], None] | None" = None  # loads a kept section, if not `load_row`
+    scans: tuple[Running, ...] = ()  # between the passes, of elements that stay in registers
     point: Point = write_point  # writes what is computed at one position
 
     @property
@@ -222,7 +228,7 @@ def planned_sections(
 ) -> tuple[tuple[RowSection, ...], dict[TensorView, int]]:
     """Return the sections in the order of the first pass, and where each kept value begins in shared memory."""
     schedule = nest.schedule
-    held = min(schedule.registers, steps) if saved else 0
+    held = min(schedule.registers, steps) if saved or nest.facts.nest.scans else 0
     shared = min(schedule.shared, steps - held) if saved else 0
     again = steps - held - shared
     counts = {None: again, Role.SHARED: shared, Role.WORDS: held}
@@ -358,6 +364,8 @@ class _SectionPass:
     at_hand: Mapping[TensorView, Buffer]  # values that are in registers for all steps of the section
     new: Mapping[TensorView, Buffer]  # values that the pass keeps
     words: Mapping[TensorView, Buffer]  # of what a round loads
+    scanned: tuple[Running, ...]  # the scans whose results earlier passes computed
+    unscanned: tuple[Running, ...]  # the scans whose operands the pass computes
     joined: Mapping[TensorView, Buffer]  # words for a group of inputs at other offsets
     grouped: Mapping[TensorView, Buffer]  # words for a group of values that go to shared memory
     named: Named  # what happens beyond the row with values
@@ -397,15 +405,17 @@ def write_section(
     size = _steps_ahead(row, section, (*fetched, *shared))
     # What several passes read again is so long that its last step is a small part.
     again = section.place is None and plan.facts.passes > 1
+    unscanned = tuple(scan for scan in row.scans if plan.is_scanned(scan.expr, number))
     step = _SectionPass(
         row=row, section=section, fetched=fetched, shared=shared, at_hand=at_hand, new=new,
         words={tv: words_of(values, tv, size * plan.width, "next") for tv in (*fetched, *shared)},
+        scanned=tuple(s for s in row.scans if plan.facts.levels[s.expr.out] <= number), unscanned=unscanned,
         joined={tv: words_of(values, tv, plan.width, "joined") for tv in moved},
         grouped={
             tv: words_of(values, tv, plan.width, "kept")
             for tv in new if section.place is Role.SHARED and tv not in fetched and plan.width > 1
         },
-        named=guard_index if again or stored or row.groups.begin is not None else clamp_index,
+        named=guard_index if again or stored or unscanned or row.groups.begin is not None else clamp_index,
         loaded=guard_index if again else clamp_index,
     )
     for first, rounds, plain in _spans(row, section, size):
@@ -462,8 +472,10 @@ def _known_place(step: _SectionPass, part: _Steps, group: Term, u: Term, v: Term
     here = place_in_row(row.groups, group, v)
     for tensor, buffer in step.words.items():
         know_word(row.code, tensor, buffer, here, u * width + v)
+    slot = row.code.values.simplify((part.start + u) * width + v)
     for tensor, buffer in step.at_hand.items():
-        know_word(row.code, tensor, buffer, here, (part.start + u) * width + v)
+        know_word(row.code, tensor, buffer, here, slot)
+    know_results(row.code, {s.expr: Load(s.elements.dtype, s.elements, slot) for s in step.scanned}, here)
     return here
 
 
@@ -487,6 +499,8 @@ def _write_steps(step: _SectionPass, part: _Steps, folds: Sequence[Fold], stored
                 know_word(code, tensor, words, here, v)
             slot = values.simplify((part.start + u) * width + v)
             row.point(code, here, folds, stored, {} if in_shared else step.new, slot, inside)
+            for scan in step.unscanned:
+                values.put(scan.elements, slot, operand(code, scan.expr, here), scan.expr.name)
             for tensor, buffer in step.new.items() if in_shared else ():
                 if tensor in grouped:
                     values.put(grouped[tensor], v, code.element(tensor, here))
@@ -495,7 +509,7 @@ def _write_steps(step: _SectionPass, part: _Steps, folds: Sequence[Fold], stored
                     values.put(buffer, position, code.element(tensor, here))
 
         given_before = dict(values.given)
-        each_of_group(row.groups, group, write, plain=part.plain, stores=bool(stored))
+        each_of_group(row.groups, group, write, plain=part.plain, stores=bool(stored or step.unscanned))
         values.given = given_before
         for tensor, buffer in step.new.items() if in_shared else ():
             if tensor in grouped or tensor in step.words:

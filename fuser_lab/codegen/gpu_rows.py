@@ -28,6 +28,7 @@ from functools import partial
 
 from fuser_lab.codegen.gpu_common import (
     bound,
+    each_round,
     gpu_phase,
     load_group,
     open_lanes,
@@ -64,6 +65,7 @@ from fuser_lab.codegen.kernel_ir import (
     Load,
     Phase,
     Role,
+    Scan,
     Scope,
     Send,
     VectorLoad,
@@ -72,6 +74,7 @@ from fuser_lab.codegen.kernel_ir import (
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_writing import ZERO, Fold, PhaseCode, close_folds, open_folds, open_loop, update
 from fuser_lab.codegen.persistence import Saved, finite, inputs_needed, online_pair, rows_kept, scale, whole_sum
+from fuser_lab.codegen.scan_writing import carried_values, open_scan
 from fuser_lab.codegen.vector_widths import SMALL
 from fuser_lab.cost.device import LINE_BYTES, WARP
 from fuser_lab.dtypes import DataType
@@ -157,7 +160,9 @@ def rows_of_lanes(plan: RowPlan, write: Callable[[Row, RowOfBlock], None], code:
             block = position = values.quotient(block, cluster)
         row = Row(
             plan=plan, groups=RowGroups(code=code, width=plan.width, places={}), lane=lane, place=place, rank=rank,
-            sections=allocated_sections(plan, code),
+            sections=allocated_sections(plan, code), scans=tuple(
+                open_scan(values, expr, plan.sections[0].count * plan.width) for expr in code.nest.scans
+            ),
         )
         # Lanes that share a row are either all active or all inactive, so that their exchanges are defined. The guard
         # is written even if all blocks are full, so that kernels for other numbers of rows are the same.
@@ -228,8 +233,8 @@ def begun_with_lines(plan: RowPlan, groups: RowGroups) -> RowGroups:
     two sectors partially.
     """
     facts, width, values, nest = plan.facts, groups.width, groups.code.values, groups.code.nest
-    if len(nest.reduced) != 1 or plan.nest.schedule.threads[0] < WARP or plan.groups < 2 * WARP:
-        return groups
+    if len(nest.reduced) != 1 or plan.nest.schedule.threads[0] < WARP or plan.groups < 2 * WARP or nest.scans:
+        return groups  # a scan needs the groups in the order of lanes
     moved = [tv for tv in (*nest.full, *facts.fusion.tensor_inputs) if tv in nest.index and facts.is_fast(tv)]
     largest = max((tv.nbytes for tv in moved), default=0)
     large = [tv for tv in moved if tv.nbytes * SMALL >= largest]
@@ -258,7 +263,7 @@ def begun_with_lines(plan: RowPlan, groups: RowGroups) -> RowGroups:
 def passes_over(row: Row, after: Callable[[], None] | None = None) -> None:
     """Write the passes over one row, then the values of the whole row; ``after`` the last read of its last section."""
     plan, code, values = row.plan, row.code, row.code.values
-    first, passes = 0, plan.facts.passes
+    first, passes, carried = 0, plan.facts.passes, carried_values(values, [row.scans])
     if plan.online is not None:
         _online(row, plan.online)
         first = 2
@@ -267,14 +272,24 @@ def passes_over(row: Row, after: Callable[[], None] | None = None) -> None:
         first = 2
     for number in range(first, passes):
         exprs, stored = plan.exprs(number), plan.stored(number)
-        if not exprs and not stored and not any(s.written == number for s in plan.saved):
+        scans = [scan for scan in row.scans if plan.is_scanned(scan.expr, number)]
+        if not exprs and not stored and not scans and not any(s.written == number for s in plan.saved):
             continue
+        if plan.is_divided or plan.groups < plan.steps * plan.lanes:
+            for scan in scans:  # elements beyond the row have no effect
+                with each_round(values, "slot", scan.elements.size) as slot:
+                    values.put(scan.elements, slot, scan.identity)
         folds = open_folds(values, exprs)
         for section in row.sections if number == 0 else reversed(row.sections):
             write_section(row, section, number, folds, stored)
             if after is not None and number == passes - 1 and section is row.sections[-1]:
                 after()
         close_folds(code, share(values, folds, plan.scope), row.groups.places)
+        for scan in scans:
+            values.emit(Scan(
+                buffer=scan.elements, parts=plan.sections[0].count, each=plan.width, carry=carried[scan.expr],
+                fn=scan.fn, identity=scan.identity.value, scope=plan.scope, origin=scan.expr.name,
+            ))
     write_results(row)
 
 

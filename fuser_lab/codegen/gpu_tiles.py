@@ -4,6 +4,9 @@ A block processes a tile of two axes. Tensors that are contiguous along ``across
 after a barrier, all elements of the tile are computed along ``along``; results that are contiguous along ``across`` are
 written through shared memory in the same way. So every access to global memory is contiguous.
 
+Tiles that end within both axes have code of their own, without conditions on elements: accesses under conditions wait
+for one another. Tiles at the ends of the axes are few.
+
 Reductions over a kept and a reduced axis use such tiles, too:
 
     each block owns a band of adjacent results
@@ -19,7 +22,7 @@ their parts.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 from math import gcd, prod
 
 from fuser_lab.codegen.gpu_columns import (
@@ -32,9 +35,9 @@ from fuser_lab.codegen.gpu_columns import (
     running_values,
     total_phase,
 )
-from fuser_lab.codegen.gpu_common import bound, gpu_phase, open_lanes, open_rounds, words_of
+from fuser_lab.codegen.gpu_common import bound, fetch, gpu_phase, open_lanes, open_rounds, words_of
 from fuser_lab.codegen.gpu_facts import GpuFacts, gpu_facts
-from fuser_lab.codegen.index_math import ACCESS_BYTES, Access
+from fuser_lab.codegen.index_math import ACCESS_BYTES, Access, negate
 from fuser_lab.codegen.kernel_ir import (
     LARGEST_STATIC,
     Alloc,
@@ -56,6 +59,7 @@ from fuser_lab.ir import TensorView
 from fuser_lab.ir.term import Apply, Term, apply, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.gpu_element_loops import tile_sides
+from fuser_lab.schedule.gpu_limits import IN_FLIGHT
 
 _BANKS, _BANK = 32, 4  # banks of shared memory, and bytes of each
 
@@ -71,6 +75,8 @@ class TilePlan:
     loaded: int  # adjacent elements of a thread along ``across``, where it loads or stores
     computed: int  # adjacent elements of a thread along ``along``, where it computes
     tiles: Mapping[TensorView, tuple[Buffer, int]]  # shared memory of each transposed tensor, and the tile's beginning
+    ahead: tuple[TensorView, ...]  # other inputs of which a thread loads single elements
+    together: int  # rounds of a thread whose elements of ``ahead`` are loaded before the first is computed
 
     @property
     def nest(self) -> NestPlan:
@@ -91,12 +97,19 @@ def tile_plan(nest: NestPlan) -> TilePlan:
     else:
         tensors = (*facts.fusion.tensor_inputs, *facts.nest.full)
         walked = [tv for tv in tensors if tv in facts.nest.index and tv not in transposed]
+    computed = _elements_of_thread(facts, tiled, schedule.vector, tiled.along, walked)
+    rounds = -(-prod(sides.values()) // schedule.threads[0])
+    fast = tiled.parts[tiled.along.name][-1].name
+    ahead = tuple(
+        tv for tv in facts.fusion.tensor_inputs
+        if computed == 1 and tv in walked and tv not in transposed and (facts.steps(tv) or {}).get(fast)
+    )
     return TilePlan(
         results=results_of(nest), tiled=tiled, sides=sides,
         counts={axis: -(-axis.extent // side) for axis, side in sides.items()},
         loaded=_elements_of_thread(facts, tiled, schedule.vector, tiled.across, transposed),
-        computed=_elements_of_thread(facts, tiled, schedule.vector, tiled.along, walked),
-        tiles=_tiles_of(prod(sides.values()), transposed),
+        computed=computed, tiles=_tiles_of(prod(sides.values()), transposed), ahead=ahead,
+        together=gcd(rounds, max(IN_FLIGHT // max(len(ahead), 1), 1)),
     )
 
 
@@ -141,11 +154,11 @@ def write_tile_sums(plan: TilePlan) -> Iterator[Phase]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tile:
-    """A tile that is written: its first elements, the position along the other axes, and the thread's number."""
+    """A tile that is written: its numbers along the two axes, the position along others, and the thread's number."""
 
     plan: TilePlan
     code: PhaseCode
-    corner: Mapping[Axis, Term]
+    number: Mapping[Axis, Term]
     outside: Places
     thread: Term
 
@@ -171,8 +184,7 @@ def _tiles(plan: TilePlan, code: PhaseCode) -> Launch:
         if tiled.others:
             rest = _number(values, stack, "rest", rest, prod(a.extent for a in tiled.others))
         tile = _Tile(
-            plan=plan, code=code,
-            corner={along: number * plan.sides[along], across: number_across * plan.sides[across]},
+            plan=plan, code=code, number={along: number, across: number_across},
             outside=code.flat(tiled.others, rest), thread=thread,
         )
         for places, row, column in _transposed_elements(tile):
@@ -185,13 +197,14 @@ def _tiles(plan: TilePlan, code: PhaseCode) -> Launch:
                     code.store([tensor], places)
         if tiled.outputs:
             values.emit(Barrier())
-        for tensor in tiled.outputs:
-            with _each(tile, across, along, plan.loaded) as (places, row, column):
-                cell = _cell(tile, tensor, column, row)
-                position, buffer = code.position(tensor, places), code.buffers[tensor.name]
-                value = Load(tensor.dtype, plan.tiles[tensor][0], cell)
-                values.put(buffer, position, value)
-    return Launch(blocks=blocks, threads=schedule.threads)
+        for _ in _versions(tile):
+            for tensor in tiled.outputs:
+                with _visit(tile, across, along, plan.loaded) as (places, row, column, _):
+                    cell = _cell(tile, tensor, column, row)
+                    position, buffer = code.position(tensor, places), code.buffers[tensor.name]
+                    value = Load(tensor.dtype, plan.tiles[tensor][0], cell)
+                    values.put(buffer, position, value)
+    return Launch(blocks=blocks, threads=schedule.threads, resident=schedule.resident)
 
 
 def _tile_sums(plan: TilePlan, code: PhaseCode) -> Launch:
@@ -223,7 +236,7 @@ def _tile_sums(plan: TilePlan, code: PhaseCode) -> Launch:
                 number_across = _mirror_tile(values, inner, number, number_across, down)
             behind = code.flat(reduced, values.quotient(step, down))
             tile = _Tile(
-                plan=plan, code=code, corner={along: number * side, across: number_across * plan.sides[across]},
+                plan=plan, code=code, number={along: number, across: number_across},
                 outside={**outside, **behind}, thread=thread,
             )
             given_before = dict(values.given)
@@ -284,27 +297,43 @@ def _transposed_elements(tile: _Tile) -> Iterator[tuple[Places, Term, Term]]:
     plan, code, values = tile.plan, tile.code, tile.code.values
     along, across, inputs, count = plan.tiled.along, plan.tiled.across, plan.tiled.inputs, plan.computed
     words = {tv: words_of(values, tv, count, "transposed") for tv in inputs if count > 1}
-    for tensor in inputs:
-        with _each(tile, across, along, plan.loaded) as (places, row, column):
-            value = code.element(tensor, places)
-            values.put(plan.tiles[tensor][0], _cell(tile, tensor, column, row), value)
+    ahead = {tv: words_of(values, tv, plan.together, "next") for tv in plan.ahead}
+    for _ in _versions(tile):
+        for tensor in inputs:
+            with _visit(tile, across, along, plan.loaded, loads=plan.loaded == 1) as (places, row, column, _):
+                value = code.element(tensor, places)
+                values.put(plan.tiles[tensor][0], _cell(tile, tensor, column, row), value)
     if inputs:
         values.emit(Barrier())
 
-    def fetch(row: Term, column: Term) -> None:
+    def unpack(row: Term, column: Term) -> None:
         for tensor, buffer in words.items():
             values.emit(VectorLoad(
                 buffer=plan.tiles[tensor][0], position=_cell(tile, tensor, row, column), words=buffer, slot=ZERO,
                 count=count, width=count,
             ))
 
-    with _each(tile, along, across, count, fetch) as (places, row, column):
-        for tensor in inputs:
-            source, cell = plan.tiles[tensor][0], _cell(tile, tensor, row, column)
-            if tensor in words:
-                source, cell = words[tensor], values.remainder(column, count)
-            code.know(tensor, places, Load(tensor.dtype, source, cell))
-        yield places, row, column
+    rounds = _rounds(tile, count)
+    together = plan.together if ahead else rounds
+    for _ in _versions(tile):
+        with ExitStack() as stack:
+            first: Term = ZERO
+            if rounds > together:
+                first = open_loop(values, stack, "batch", rounds // together, ParallelType.unroll) * together
+            if ahead:
+                with _visit(tile, along, across, 1, first, together, loads=True) as (places, _, _, u):
+                    for tensor, buffer in ahead.items():
+                        fetch(code, tensor, places, 1, buffer, u, 1)
+            visit = _visit(tile, along, across, count, first, together, unpack=unpack)
+            places, row, column, u = stack.enter_context(visit)
+            for tensor, buffer in ahead.items():
+                code.know(tensor, places, Load(tensor.dtype, buffer, u))
+            for tensor in inputs:
+                source, cell = plan.tiles[tensor][0], _cell(tile, tensor, row, column)
+                if tensor in words:
+                    source, cell = words[tensor], values.remainder(column, count)
+                code.know(tensor, places, Load(tensor.dtype, source, cell))
+            yield places, row, column
 
 
 def _cell(tile: _Tile, tensor: TensorView, across: Term, along: Term) -> Term:
@@ -325,34 +354,57 @@ def _cell(tile: _Tile, tensor: TensorView, across: Term, along: Term) -> Term:
     return values.simplify((start + group) * unit + values.remainder(along, unit) + plan.tiles[tensor][1])
 
 
-@contextmanager
-def _each(
-    tile: _Tile, fast: Axis, slow: Axis, vector: int, fetch: Callable[[Term, Term], None] | None = None,
-) -> Iterator[tuple[Places, Term, Term]]:
-    """Open loops over a tile, with ``vector`` adjacent elements along ``fast`` per thread.
+def _versions(tile: _Tile) -> Iterator[None]:
+    """Open the conditions for each version of the code in turn: tiles that end within both axes, and others."""
+    plan, values = tile.plan, tile.code.values
+    ends = [axis for axis, side in plan.sides.items() if axis.extent % side]
+    if not ends or any(axis.extent < plan.sides[axis] for axis in ends):
+        yield
+        return
+    whole = reduce(partial(apply, "and"), (tile.number[axis] < axis.extent // plan.sides[axis] for axis in ends))
+    for condition in (whole, negate(whole)):
+        with values.guard(condition):
+            yield
 
-    Yield the position in the nest and the row (along ``slow``) and column (along ``fast``) in the tile; ``fetch`` is
-    called with those of the first element before the loop over them.
+
+def _rounds(tile: _Tile, vector: int) -> int:
+    """Return how many chunks of ``vector`` elements of a tile a thread processes."""
+    return -(-prod(tile.plan.sides.values()) // (vector * tile.plan.nest.schedule.threads[0]))
+
+
+@contextmanager
+def _visit(
+    tile: _Tile, fast: Axis, slow: Axis, vector: int, first: Term = ZERO, rounds: int = 0, *, loads: bool = False,
+    unpack: Callable[[Term, Term], None] | None = None,
+) -> Iterator[tuple[Places, Term, Term, Term]]:
+    """Open loops over ``rounds`` chunks of a thread from the ``first`` on, or all, and over the elements of each.
+
+    A chunk has ``vector`` elements along ``fast``. Yield the position in the nest, the row (along ``slow``) and column
+    (along ``fast``) in the tile, and the round. If the elements are only loaded (``loads``), those beyond an end are
+    other ones, so that no load is under a condition. ``unpack`` is called with the row and column of a chunk's first
+    element before the loop over its elements.
     """
     plan, values = tile.plan, tile.code.values
     side, threads = plan.sides[fast], plan.nest.schedule.threads[0]
-    chunks = side * plan.sides[slow] // vector
-    rounds = -(-chunks // threads)
+    chunks, rounds = side * plan.sides[slow] // vector, rounds or _rounds(tile, vector)
     with ExitStack() as stack:
-        chunk = tile.thread
-        if rounds > 1:
-            chunk = chunk + open_loop(values, stack, "u", rounds, ParallelType.unroll) * threads
-        if rounds * threads > chunks:
-            stack.enter_context(values.guard(chunk < chunks))
+        u = open_loop(values, stack, "u", rounds, ParallelType.unroll) if rounds > 1 else ZERO
+        chunk = values.simplify((first + u) * threads + tile.thread)
+        stack.enter_context(values.guard(chunk < chunks))
         row = values.quotient(chunk, side // vector)
         start = values.simplify(values.remainder(chunk, side // vector) * vector)
-        if fetch is not None:
-            fetch(row, start)
+        if unpack is not None:
+            unpack(row, start)
         v = open_loop(values, stack, "v", vector, ParallelType.vectorize) if vector > 1 else ZERO
         column = values.simplify(start + v)
         places = dict(tile.outside)
         for axis, place in ((fast, column), (slow, row)):
-            at = values.simplify(tile.corner[axis] + place)
-            stack.enter_context(values.guard(at < axis.extent))
+            at = values.simplify(tile.number[axis] * plan.sides[axis] + place)
+            inside = values.simplify(at < axis.extent)
+            if not loads:
+                stack.enter_context(values.guard(inside))
+            elif isinstance(inside, Apply):
+                at = Apply(DataType.Index, "select", (inside, at, ZERO))
+                at = bound(values, stack, "within", at, axis.extent, axis.extent)
             places[axis.name] = at
-        yield plan.tiled.spread(places, values.scope.ranges), row, column
+        yield plan.tiled.spread(places, values.scope.ranges), row, column, u

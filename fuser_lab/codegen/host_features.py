@@ -148,7 +148,9 @@ def _can_be_vector(part: Rounds, rounds: Rounds) -> bool:
 
 
 def _is_apart(access: Access, rounds: Rounds) -> bool:
-    """Whether the elements of several rounds are not neighbours in memory."""
+    """Whether the elements of several rounds are not neighbours in memory, or the compiler does not know that."""
+    if access.rounded >= rounds.depth:
+        return True
     digits = [(step, turns) for step, turns in access.step(rounds.depth) if turns > 1]
     together = 1
     for inner in rounds.inner:

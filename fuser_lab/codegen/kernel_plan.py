@@ -24,6 +24,7 @@ from fuser_lab.codegen.nests import Nest, fastest_is_reduced, nests_of
 from fuser_lab.codegen.persistence import online_pair
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.codegen.short_reductions import with_parts
+from fuser_lab.codegen.stored_parts import with_stored_parts
 from fuser_lab.codegen.values import level_of
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.errors import CodegenError
@@ -199,7 +200,8 @@ def _plan_of(
     }
     segment = Fusion(inputs=fusion.inputs, exprs=fusion.exprs, outputs=computed, keeps_float=fusion.keeps_float)
     planner = _Planner(request, chooser, counts=counts)
-    part = planner.with_transposed_reads(_Part(fusion=segment, buffers=buffers, layouts=layouts), scheduler)
+    part = _with_stored_parts(_Part(fusion=segment, buffers=buffers, layouts=layouts))
+    part = planner.with_transposed_reads(part, scheduler)
     nests = planner.form(part, scheduler)
     if isinstance(nests, Refused):
         return nests
@@ -226,9 +228,9 @@ class _Part:
     layouts: Mapping[TensorView, Layout]
     waiting: int = 0
 
-    def nests(self) -> tuple[Nest, ...] | Refused:
-        """Return the nests of the ops."""
-        return nests_of(self.fusion, self.buffers, self.layouts)
+    def nests(self, *, between: bool = True) -> tuple[Nest, ...] | Refused:
+        """Return the nests of the ops, if ``between`` with scans between passes over rows."""
+        return nests_of(self.fusion, self.buffers, self.layouts, between=between)
 
     def least(self, outputs: Sequence[TensorView]) -> int:
         """Return the minimum bytes of some outputs, reading each of their inputs once.
@@ -262,6 +264,21 @@ class _Part:
             replace(memory, fusion=_part(self.fusion, self.fusion.inputs, results)),
             replace(memory, fusion=_part(self.fusion, (*self.fusion.inputs, *results), rest)),
         )
+
+
+def _with_stored_parts(part: _Part) -> _Part:
+    """Return a segment that stores concatenations part by part, if that takes no more nests."""
+    stored = with_stored_parts(part.fusion, part.layouts)
+    if stored is None:
+        return part
+    in_parts = replace(
+        part, fusion=stored.fusion,
+        buffers={**part.buffers, **{tv.name: part.buffers[whole.name] for tv, (whole, _) in stored.layouts.items()}},
+        layouts={**part.layouts, **{tv: layout for tv, (_, layout) in stored.layouts.items()}},
+    )
+    before, after = part.nests(), in_parts.nests()
+    is_worse = isinstance(after, Refused) or (not isinstance(before, Refused) and len(before) < len(after))
+    return part if is_worse else in_parts
 
 
 _Nests = tuple[NestPlan, ...] | Refused
@@ -348,10 +365,18 @@ class _Planner:
         return part.least(part.fusion.outputs) if self._counts else 0
 
     def _direct(self, part: _Part, number: int, notes: Sequence[str]) -> _Nests:
-        """Return the nests of all outputs; columns that are read again without being kept are separate passes."""
+        """Return the nests of all outputs; scans that no row between passes can hold are nests of their own."""
         nests = part.nests()
         if isinstance(nests, Refused):
             return nests
+        planned = self._of_nests(part, nests, number, notes)
+        if not isinstance(planned, Refused) or not any(nest.scans_between_passes for nest in nests):
+            return planned
+        nests = part.nests(between=False)
+        return nests if isinstance(nests, Refused) else self._of_nests(part, nests, number, notes)
+
+    def _of_nests(self, part: _Part, nests: Sequence[Nest], number: int, notes: Sequence[str]) -> _Nests:
+        """Return nests with their schedules; columns that are read again without being kept are separate passes."""
         planned: list[NestPlan] = []
         for place, nest in enumerate(nests, number):
             plan = self._nest(part, nest, place, () if planned else notes)

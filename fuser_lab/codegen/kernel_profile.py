@@ -60,6 +60,7 @@ _SPREAD = {ParallelType.grid_x, ParallelType.block_x, ParallelType.block_y}
 _MEETING = {Scope.BLOCK, Scope.CLUSTER}
 _PRODUCT = 3  # instructions of a division by a constant: a product, a shift, a correction
 _DIVISION = 20  # instructions of a division by a variable
+_EXACT_QUOTIENTS = {"div", "rounded_quotient"}
 _EXACT = 10  # instructions of an exactly rounded division of float32 beside the reciprocal
 _SOFTWARE = 40  # instructions of a conversion to eight bits
 _WIDENED = 10  # instructions of a conversion from eight bits, as `float8_functions` writes it for one element
@@ -72,7 +73,7 @@ _LONG = {
     "erfcinv": 12, "erfinv": 8, "lgamma": 20, "philox_uniform": 20, "pow": 24, "sin": 6, "sinh": 5, "tan": 8,
 }
 # Functions that no unit computes: their instructions for an element in machine code for compute capability 9.0.
-_POLYNOMIALS = {"expm1": 21, "log": 24, "log10": 26, "log1p": 28, "log2": 26}
+_POLYNOMIALS = {"expm1": 21, "log": 24, "log10": 26, "log1p": 28, "log2": 26, "logaddexp": 40}
 # Instructions of 64-bit integers: two comparisons and two selections; the same after a negation.
 _WIDE_FUNCTIONS = {"abs": 5, "max": 4, "min": 4}
 _ROUND = 12  # instructions per number of the random generator, which makes four at a time
@@ -424,7 +425,7 @@ class _Walk(Samples):
         times = self._times / self._neighbours if is_index(term) else self._times
         executions = min(inside, times) * self._active()
         self._count(name, cost * executions)
-        if term.fn == "div" and term.dtype is DataType.Float and not isinstance(term.args[1], Const):
+        if term.fn in _EXACT_QUOTIENTS and term.dtype is DataType.Float and not isinstance(term.args[1], Const):
             self._count("simple", _EXACT * executions)
 
     def _chose(self, term: Apply, condition: Value, chosen: Value) -> None:

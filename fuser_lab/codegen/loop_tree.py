@@ -3,7 +3,8 @@
 A few samples go through the Kernel IR side by side. In every loop, the samples are in different rounds, so a condition
 that holds in a third of the rounds holds for about a third of the samples. Index arithmetic is evaluated. Values that
 depend on data are not; integers from memory count as scattered numbers. The step of an access along a loop is the
-difference between its positions in two rounds. If a position divides the variable of a loop, as in tiles and reshapes,
+difference between its positions in two rounds, which is known if the position is computed from loops, also by
+arithmetic of floating-point numbers. If a position divides the variable of a loop, as in tiles and reshapes,
 the loop counts as several nested loops, one for each digit of the variable.
 """
 
@@ -25,7 +26,7 @@ from fuser_lab.codegen.kernel_ir import (
     Statement,
     Transpose,
 )
-from fuser_lab.codegen.samples import Samples, Value, Whole, from_memory, whole_value
+from fuser_lab.codegen.samples import Numbers, Samples, Value, Whole, from_memory, number_value
 from fuser_lab.cost.work import function_class
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
@@ -38,7 +39,7 @@ _ALL_LOOPS: Final = "*"  # in place of the name of a loop
 # Time of a function of float32 in a vector loop, in exponentials, measured on an AMD EPYC.
 _FUNCTIONS: Final = {
     "exp": 1.0, "exp2": 1.0, "expm1": 1.0, "tanh": 1.0, "one_plus_tanh": 1.0, "erf": 1.0, "sigmoid": 1.3, "log": 2.0,
-    "log2": 2.0, "log10": 2.0, "log1p": 2.0, "sin": 7.0, "cos": 7.0, "cos_turns": 7.0, "pow": 8.0,
+    "log2": 2.0, "log10": 2.0, "log1p": 2.0, "logaddexp": 3.0, "sin": 7.0, "cos": 7.0, "cos_turns": 7.0, "pow": 8.0,
 }
 _CALLED: Final = {"philox_uniform": 3.0}  # time of a library function, in typical library functions
 _ROUNDING: Final = {DataType.BFloat16: 6, DataType.Float8_e4m3fn: 30, DataType.Float8_e5m2: 30}  # integer operations
@@ -76,6 +77,9 @@ class Access:
         Whether a condition on the variable of the loop decides which rounds make the access.
     place
         The position in the first turn of all loops. Accesses with equal steps and neighbouring places share lines.
+    rounded
+        Depth of the innermost loop on which the position depends through other numbers than indices, such as a rounded
+        one, whose step no compiler knows; 0 if there is no such loop.
     """
 
     buffer: Buffer
@@ -84,6 +88,7 @@ class Access:
     times: float
     chosen: bool
     place: int
+    rounded: int = 0
 
     def step(self, depth: int) -> Steps:
         """Return the steps of the position along the loop at a depth."""
@@ -153,7 +158,7 @@ class _Walk(Samples):
         self._loops: dict[str, _Turning] = {}
         self._lets: dict[str, Term] = {}
         self._chosen: list[int] = []  # depths of the loops on which conditions around the statement depend
-        self._moved: dict[tuple[str, int], dict[Term, Whole]] = {}
+        self._moved: dict[tuple[str, int], dict[Term, Numbers]] = {}
         self._block(phase.body)
 
     @property
@@ -171,7 +176,7 @@ class _Walk(Samples):
     def _assign(self, statement: Let) -> None:
         super()._assign(statement)
         self._stack[-1].accumulates |= statement.update
-        if statement.value.dtype.is_integral and not statement.update:
+        if not (statement.value.dtype.is_complex or statement.update):
             self._lets[statement.name] = statement.value
 
     def _other(self, statement: Statement) -> None:
@@ -282,17 +287,18 @@ class _Walk(Samples):
 
     def _access(self, buffer: Buffer, position: Term, count: int, width: int, *, stored: bool) -> Value:
         """Record an access; a load belongs to the innermost loop with which its position changes."""
-        numbers = self._term(position).numbers
+        numbers, inside, _ = self._term(position)
         steps = {
             turning.depth: self._steps(position, name, turning) for name, turning in self._loops.items()
         }
         moving = [depth for depth, digits in steps.items() if any(step for step, _ in digits)]
-        depth = self._depth if stored else max(moving, default=0)
+        rounded = int(inside) if numbers is None else 0
+        depth = self._depth if stored else max((rounded, *moving))
         rounds = self._stack[depth]
         rounds.accesses.append(Access(
             buffer=buffer, stored=stored, steps=steps, times=min(self._share / max(rounds.share, 1e-9), 1.0),
             chosen=self._is_chosen(depth),
-            place=int(self._at(position, _ALL_LOOPS, 0)[int(np.argmax(self._mask))]),
+            place=int(self._at(position, _ALL_LOOPS, 0)[int(np.argmax(self._mask))]), rounded=rounded,
         ))
         return Value(numbers, depth)
 
@@ -332,18 +338,21 @@ class _Walk(Samples):
         """Return by what a quotient or remainder divides: a constant, or a size that the kernel takes."""
         return int(self._at(term.args[1], _ALL_LOOPS, 0)[0])
 
-    def _at(self, term: Term, name: str, turn: int) -> Whole:
-        """Return the value of an index in a turn of the loop over ``name``, and in the current turns of the others."""
+    def _at(self, term: Term, name: str, turn: int) -> Numbers:
+        """Return the value of an index, or of a number in it, in a turn of the loop over ``name``.
+
+        Other loops are in their current turns.
+        """
         memo = self._moved.setdefault((name, turn), {})
         value = memo.get(term)
         if value is None:
             value = memo[term] = self._evaluate(term, name, turn)
         return value
 
-    def _evaluate(self, term: Term, name: str, turn: int) -> Whole:
+    def _evaluate(self, term: Term, name: str, turn: int) -> Numbers:
         match term:
             case Const():
-                return self._all(int(term.value.real))
+                return np.full(self._shape, term.value.real, np.float64 if term.dtype.is_float else np.int64)
             case Var(name=variable) if variable in self._loops:
                 loop = self._loops[variable]
                 return self._at(loop.start, name, turn) + (turn if name in {variable, _ALL_LOOPS} else loop.place)
@@ -355,8 +364,7 @@ class _Walk(Samples):
                 values = [self._at(arg, name, turn) for arg in args]
                 if fn == "select":
                     return np.where(values[0].astype(bool), values[1], values[2])
-                made = whole_value(term, values)
-                return self._all(0) if made is None else made
+                return number_value(term, values)
         numbers = self._env[term.name].numbers if isinstance(term, Var) and term.name in self._env else None
         return self._all(0) if numbers is None else numbers
 

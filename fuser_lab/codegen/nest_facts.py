@@ -51,13 +51,18 @@ class NestFacts:
 
     @cached_property
     def levels(self) -> Mapping[Val, int]:
-        """How many reductions precede each value, one after another."""
-        return level_of(self.fusion)
+        """How many reductions, and scans between passes, precede each value, one after another."""
+        return level_of(self.fusion, scans=self.nest.scans_between_passes)
+
+    @property
+    def is_scanned(self) -> bool:
+        """Whether the points of a row are visited once for all scans, and not in passes."""
+        return bool(self.nest.scans) and not self.nest.scans_between_passes
 
     @cached_property
     def passes(self) -> int:
         """How often the points of the nest are visited, because values depend on complete reductions."""
-        folds = [self.levels.get(expr.inputs[0], 0) + 1 for expr in self.nest.reductions]
+        folds = [self.levels.get(expr.inputs[0], 0) + 1 for expr in (*self.nest.reductions, *self.nest.scans)]
         stores = [self.levels.get(tv, 0) + 1 for tv in self.nest.full]
         return max([*folds, *stores], default=1)
 

@@ -52,6 +52,7 @@ class Nest:
     full: tuple[TensorView, ...]  # outputs with one element per point
     reduces_outermost: bool = False  # whether the slowest axis in memory is reduced
     scans: tuple[Expr, ...] = ()  # along the only reduced axis, in the fusion's order
+    scans_between_passes: bool = False  # whether scans, reductions and results of points wait for reductions of rows
     # Statements at one point in axis variables, if they were written to sort the axes; see `at_one_point`.
     written: tuple[Statement, ...] | None = field(default=None, repr=False, compare=False)
 
@@ -82,13 +83,14 @@ class Nest:
 
 
 def nests_of(
-    fusion: Fusion, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
+    fusion: Fusion, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout], *, between: bool = True,
 ) -> tuple[Nest, ...] | Refused:
     """Return the nests of a segment; every output with elements is in exactly one.
 
     It is refused if an output needs a reduction whose nest does not reach it, or an op has no rule for one element.
+    ``between`` says whether scans may be between passes over rows.
     """
-    finder = _Finder(fusion)
+    finder = _Finder(fusion, between=between)
     try:
         return tuple(_in_memory_order(fusion, nest, buffers, layouts) for nest in finder.nests())
     except CodegenError as error:
@@ -96,8 +98,8 @@ def nests_of(
 
 
 class _Finder:
-    def __init__(self, fusion: Fusion) -> None:
-        self._fusion = fusion
+    def __init__(self, fusion: Fusion, *, between: bool) -> None:
+        self._fusion, self._between = fusion, between
         self._open = [tv for tv in dict.fromkeys(fusion.outputs) if tv.numel]
 
     def nests(self) -> Iterator[Nest]:
@@ -105,7 +107,7 @@ class _Finder:
         pending = [e for e in self._fusion.tensor_exprs if e.kind is OpKind.REDUCTION and e in needed]
         scans = [e for e in self._fusion.tensor_exprs if e.kind is OpKind.SCAN and e in needed]
         while scans:
-            nest = self._scans(scans, pending)
+            nest = self._scans(scans, pending, between=self._between)
             scans = [expr for expr in scans if expr not in nest.scans]
             pending = [expr for expr in pending if expr not in nest.reductions]
             yield nest
@@ -116,10 +118,11 @@ class _Finder:
         while self._open:
             yield self._elements()
 
-    def _scans(self, pending: Sequence[Expr], reductions: Sequence[Expr]) -> Nest:
+    def _scans(self, pending: Sequence[Expr], reductions: Sequence[Expr], *, between: bool) -> Nest:
         """Return the nest of the first scan, of all other scans along the same axis, and of the ops around them.
 
-        It has the reductions along this axis if nothing else than their results depends on them.
+        It has the reductions along this axis if nothing outside of the nest depends on them; unless ``between``, if
+        nothing but their results does.
         """
         first = pending[0]
         dim = _dim(first)
@@ -142,27 +145,29 @@ class _Finder:
             if (index := places.complete(expr.out)) is not None and _covered_axes(expr.out, index) == names
             and index[_dim(expr)] == along and prod(expr.out.stored_shape) == prod(first.out.stored_shape)
         ]
-        full = [
-            tv for tv in self._open
-            if _covered_axes(tv, places.complete(tv)) == names and not _behind(self._fusion, tv, OpKind.REDUCTION)
-            and _behind(self._fusion, tv, OpKind.SCAN) <= set(scans)
-            and prod(tv.stored_shape) == prod(first.out.stored_shape)
-        ]
         kept_names = {axis.name for axis in kept_axes}
-        folds = {
+        along_rows = [
             expr for expr in reductions
             if _axes_over(expr, places) == (kept_names, names - kept_names)
             and prod(expr.tensor_inputs[0].stored_shape) == prod(first.out.stored_shape)
-            and not _reductions_behind(self._fusion, expr.tensor_inputs[0])
-            and _behind(self._fusion, expr.out, OpKind.SCAN) <= set(scans)
-        }
+        ]
+        scans, folds = self._complete_rows(scans, along_rows, between=between)
+        behind_points = {tv: _reductions_behind(self._fusion, tv) for tv in self._open}
+        full = [
+            tv for tv in self._open
+            if _covered_axes(tv, places.complete(tv)) == names and behind_points[tv] <= (folds if between else set())
+            and _behind(self._fusion, tv, OpKind.SCAN) <= set(scans)
+            and prod(tv.stored_shape) == prod(first.out.stored_shape)
+        ]
         rows = [
             tv for tv in self._open
             if _covered_axes(tv, places.complete(tv)) == kept_names
-            and (before := _reductions_behind(self._fusion, tv)) and before <= folds
+            and behind_points[tv] and behind_points[tv] <= folds
             and _behind(self._fusion, tv, OpKind.SCAN) <= set(scans)
         ]
-        if any(folds & _reductions_behind(self._fusion, tv) for tv in self._open if tv not in rows):
+        if first not in scans or any(folds & behind_points[tv] for tv in self._open if tv not in (*rows, *full)):
+            if between:
+                return self._scans(pending, reductions, between=False)
             folds, rows = set(), []
         if not full and not rows:
             msg = f"no output has the elements of {first.out.name}, along which {first.op.name} runs."
@@ -171,8 +176,31 @@ class _Finder:
         return Nest(
             kept=tuple(kept_axes), reduced=tuple(reduced), index=_complete(places),
             reductions=tuple(expr for expr in reductions if expr in folds), rows=tuple(rows), full=tuple(full),
-            scans=tuple(scans),
+            scans=tuple(scans), scans_between_passes=any(
+                not folds.isdisjoint(_reductions_behind(self._fusion, tv))
+                for tv in (*full, *(expr.tensor_inputs[0] for expr in (*scans, *folds)))
+            ),
         )
+
+    def _complete_rows(
+        self, scans: Sequence[Expr], reductions: Sequence[Expr], *, between: bool,
+    ) -> tuple[list[Expr], set[Expr]]:
+        """Return the scans and reductions of rows that depend on no others; unless ``between``, on no reduction."""
+        while True:
+            folds = set[Expr]()
+            for expr in reductions:
+                before = _reductions_behind(self._fusion, expr.tensor_inputs[0])
+                if before <= (folds if between else set()) and _behind(self._fusion, expr.out, OpKind.SCAN) <= {*scans}:
+                    folds.add(expr)
+            complete = [
+                expr for expr in scans if not between or (
+                    _reductions_behind(self._fusion, expr.out) <= folds
+                    and _behind(self._fusion, expr.out, OpKind.SCAN) <= {*scans}
+                )
+            ]
+            if len(complete) == len(scans):
+                return complete, folds
+            scans = complete
 
     def _reduction(self, pending: Sequence[Expr]) -> Nest:
         first = pending[0]

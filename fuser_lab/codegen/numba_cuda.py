@@ -102,8 +102,9 @@ _INTRINSICS = (
     "power_int", "power_uint", "remainder_float", "remainder_int", "shift_left", "shift_right",
     "atomic_add", "beginning_at", "index32", "keep_loads_apart", "load_retained", "load_shifted", "load_streamed",
     "load_vector",
-    "fast_exp", "fast_sigmoid", "fast_tanh", "floor_quotient32", "floor_quotient64", "one_plus_tanh",
-    "philox_uniforms", "quotient", "small_to_float", "store_vector", "unrolled", "where",
+    "fast_exp", "fast_logaddexp", "fast_sigmoid", "fast_tanh", "floor_quotient32", "floor_quotient64", "logaddexp",
+    "one_plus_tanh", "philox_uniforms", "quotient", "rounded_quotient32", "rounded_quotient64", "rounded_sqrt32",
+    "rounded_sqrt64", "small_to_float", "store_vector", "unrolled", "where",
     "wide_shfl_sync", "wide_shfl_up_sync", "wide_shfl_xor_sync",
     "cluster_arrive", "cluster_arrived", "cluster_expect", "cluster_rank", "cluster_wait", "send_in_cluster",
     *(f"{name}_among" for name in _PAIRED.values()),
@@ -121,7 +122,10 @@ _LIBRARY = {
     "fmin": "fmin",
 }
 # fuser_lab's functions for float32, made from the hardware's exp2 and reciprocal.
-_FAST = {"exp": "fast_exp", "tanh": "fast_tanh", "one_plus_tanh": "one_plus_tanh", "sigmoid": "fast_sigmoid"}
+_FAST = {
+    "exp": "fast_exp", "logaddexp": "fast_logaddexp", "tanh": "fast_tanh", "one_plus_tanh": "one_plus_tanh",
+    "sigmoid": "fast_sigmoid",
+}
 # Comparisons that clamp numbers to a bound: ``bound if x < bound else x``.
 _BOUNDS = {"lt": "maximum", "le": "maximum", "gt": "minimum", "ge": "minimum"}
 _BY_MATH = frozenset(
@@ -130,6 +134,8 @@ _BY_MATH = frozenset(
         "lgamma", "log", "log10", "log1p", "sin", "sinh", "sqrt", "tan", "tanh",
     },
 )
+_ROUNDED = frozenset({"rounded_quotient", "rounded_sqrt"})  # fuser_lab's functions, each about ten instructions
+_OF_LIBRARY = "library_"  # before the names of functions that are fast otherwise
 _LOADS = {Evict.NORMAL: "load_vector", Evict.FIRST: "load_streamed", Evict.LAST: "load_retained"}
 _WORDS = 1 << 32  # smaller indices are computed with 32 bits
 _UNROLLED = crossover("gpu.unrolled")
@@ -147,7 +153,7 @@ def _is_unrolled(loop: Loop) -> bool:
 def _needs_registers(loop: Loop) -> bool:
     """Whether a loop over elements that a thread keeps computes functions, which NVVM by itself may not write out."""
     terms = (term for statement in walk(loop.body) for term in every_term(statement))
-    return indexes_registers(loop) and any(isinstance(term, Apply) and term.fn in MATH for term in terms)
+    return indexes_registers(loop) and any(isinstance(term, Apply) and term.fn in MATH | _ROUNDED for term in terms)
 
 
 def _statement_count(statements: tuple[Statement, ...]) -> int:
@@ -535,6 +541,10 @@ class CudaEmitter(Emitter):
             return self._call(f"cmath.{fn}", args) if fn in {"isnan", "isinf", "isfinite"} else super().function(term)
         if fn == "quotient":
             return self._call(fn, args)
+        if fn.startswith(_OF_LIBRARY):
+            return self._call(f"math.{fn.removeprefix(_OF_LIBRARY)}", args)
+        if fn in _ROUNDED:
+            return self._call(f"{fn}64" if operand is DataType.Double else f"{fn}32", args)
         if fn == "cos_turns":
             name = "cospi" if operand is DataType.Double else "cospif"
             return f"libdevice.{name}({self.constant(operand, 2)} * {self._argument(args[0], 6)})"
@@ -549,6 +559,8 @@ class CudaEmitter(Emitter):
             return self._call(f"math.{fn}", args)
         if fn in {"mod", "fmod"}:
             return self._call("math.fmod", args)
+        if fn == "logaddexp":
+            return self._call(fn, args)
         if fn == "remainder":
             return self._call("remainder_float", args)
         if fn == "floordiv":

@@ -128,12 +128,12 @@ def _needs_of_pass(facts: NestFacts, number: int, saved: Sequence[Saved]) -> fro
     return _needs(facts, number, earlier, written)
 
 
-def shared_along(facts: NestFacts, axes: Sequence[Axis]) -> tuple[TensorView, ...]:
-    """Return the values that are constant along some but not all axes, and from which other values are computed.
+def shared_along(facts: NestFacts, axes: Sequence[Axis], number: int = 0) -> tuple[TensorView, ...]:
+    """Return the values that are constant along some but not all axes, and from which a pass computes other values.
 
     Computed values come first.
     """
-    needed = _needs(facts, 0)
+    needed = _needs(facts, number)
     same = {axis.name for axis in axes}
     other = {axis.name for axis in facts.nest.axes} - same
 
@@ -360,7 +360,8 @@ def _first_two(nest: Nest, levels: Mapping[Val, int], besides: Sequence[Expr] = 
     """
     counted = [e for e in nest.reductions if e not in besides]
     by_level = [[e for e in counted if levels.get(e.inputs[0], 0) == level] for level in (0, 1)]
-    if any(len(exprs) != 1 for exprs in by_level) or any(levels.get(tv, 0) < len(by_level) for tv in nest.full):
+    others = (*nest.full, *(expr.inputs[0] for expr in nest.scans))
+    if any(len(exprs) != 1 for exprs in by_level) or any(levels.get(v, 0) < len(by_level) for v in others):
         return None
     (first,), (second,) = by_level
     return first, second

@@ -35,6 +35,7 @@ from fuser_lab.ir.term import Apply, Const, Term, Var
 
 GLOBAL: Final = frozenset({Role.INPUT, Role.OUTPUT, Role.UPDATED, Role.WORKSPACE})  # memory that outlives a phase
 Whole = npt.NDArray[np.int64]
+Numbers = npt.NDArray[Any]
 Known = Whole | None  # one number per sample; None for values that depend on data
 _RANDOM: Final = 2654435761  # Knuth's multiplicative hash
 _TABLE: Final = 1 << 12  # assumed bound of an integer from memory
@@ -209,13 +210,16 @@ def from_memory(position: Whole) -> Whole:
 
 def whole_value(term: Apply, values: list[Any]) -> Known:
     """Return the integer value of a term for values of its arguments; None for other types and functions."""
-    if not (term.dtype.is_integral or term.dtype is DataType.Bool):
-        return None
+    is_whole = term.dtype.is_integral or term.dtype is DataType.Bool
+    return number_value(term, values) if is_whole and term.fn in _MEANINGS else None
+
+
+def number_value(term: Apply, values: list[Any]) -> Numbers:
+    """Return the real value of a term for values of its arguments; other functions have scattered values."""
     make = _MEANINGS.get(term.fn)
-    if make is None:
-        return None
     with np.errstate(all="ignore"):
-        return np.asarray(make(*values)).astype(np.int64)
+        made = from_memory(np.sum(values, axis=0).astype(np.int64)) if make is None else np.asarray(make(*values))
+        return made if term.dtype.is_float else made.astype(np.int64)
 
 
 _MEANINGS: Mapping[str, Callable[..., Any]] = {
@@ -225,4 +229,5 @@ _MEANINGS: Mapping[str, Callable[..., Any]] = {
     "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal, "cast": lambda a: a,
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": lambda a: a == 0,
     "shl": lambda a, b: a << (b & 63), "shr": lambda a, b: a >> (b & 63),
+    "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": np.rint,
 }

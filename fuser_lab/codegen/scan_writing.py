@@ -61,7 +61,7 @@ def open_scan(values: Values, expr: Expr, size: int, *, wide: bool = False, sums
     combine = OPS[expr.op.name].running
     assert combine is not None
     dtype = expr.out.dtype.compute
-    carried = DataType.Double if wide and dtype is DataType.Float and combine.fn in {"add", "mul"} else dtype
+    carried = DataType.Double if wide and dtype is DataType.Float and combine.fn not in {"max", "min"} else dtype
     elements = Buffer(
         name=f"{expr.name}_running", dtype=carried if sums else dtype, size=size, role=Role.SCRATCH,
     )

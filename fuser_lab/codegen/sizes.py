@@ -280,7 +280,7 @@ class _Sizes:
                 with self._among(condition, moving):
                     chosen = tuple(self.compared(side, moving) for side in sides)
                 return Apply(dtype, "select", (self.compared(condition, moving), *chosen))
-            case Apply(dtype, "div" | "quotient" as fn, (a, Const(kind, value))) if (
+            case Apply(dtype, "div" | "quotient" | "rounded_quotient" as fn, (a, Const(kind, value))) if (
                 kind in _COUNTED and self._counts.is_divisor(value.real)
             ):
                 count = self._taken.take("count", kind, int(value.real))

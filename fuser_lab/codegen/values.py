@@ -557,12 +557,13 @@ def _text(index: Index) -> str:
     return ", ".join(str(i) for i in index)
 
 
-def level_of(fusion: Fusion) -> dict[Val, int]:
-    """Return the number of reductions before each value on its longest path from the inputs."""
+def level_of(fusion: Fusion, *, scans: bool = False) -> dict[Val, int]:
+    """Return the number of reductions, and with ``scans`` of scans, before each value on its longest path."""
     levels: dict[Val, int] = {}
+    counted = _WHOLE if scans else {OpKind.REDUCTION}
     for expr in fusion.exprs:
         level = max((levels.get(v, 0) for v in expr.inputs), default=0)
-        if expr.kind is OpKind.REDUCTION:
+        if expr.kind in counted:
             level += 1
         levels.update((out, level) for out in expr.outputs)
     return levels

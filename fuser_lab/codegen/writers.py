@@ -59,6 +59,7 @@ _PLANNERS: Mapping[NestKind, _Planner] = {
     NestKind.BLOCK_TILE_SUMS: _writer(gpu_tiles.tile_plan, gpu_tiles.write_tile_sums),
     NestKind.BLOCK_ROWS: _rows_of_blocks,
     NestKind.BLOCK_ROWS_WITH_COLUMN_SUMS: _writer(gpu_backward.backward_plan, gpu_backward.write_backward),
+    NestKind.BLOCK_ROWS_WITH_SCANS: _writer(gpu_rows.row_plan, gpu_rows.write_rows),
     NestKind.BLOCK_SCANNED_ROWS: _writer(gpu_scans.scan_plan, gpu_scans.write_scans),
     NestKind.BLOCK_COLUMNS: _writer(gpu_columns.column_plan, gpu_columns.write_columns),
     NestKind.BLOCK_KEPT_COLUMNS: _writer(gpu_kept_columns.kept_column_plan, gpu_kept_columns.write_kept_columns),

@@ -9,10 +9,9 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir import AttrValue, Expr, OpKind, TensorView
 from fuser_lab.ir.term import MATH, Apply, Term, Var
 from fuser_lab.ops import OPS
-from fuser_lab.ops.positions import indexed_operands
 
 # Divisions and square roots take a few cycles on every processor, other functions are evaluated by polynomials.
-_DIVIDING = frozenset({"div", "floordiv", "mod", "fmod", "remainder", "sqrt", "rsqrt"})
+_DIVIDING = frozenset({"div", "floordiv", "mod", "fmod", "remainder", "rounded_sqrt", "sqrt", "rsqrt"})
 _SIMPLE_MATH = frozenset({"ceil", "floor", "round", "trunc", "nextafter"})
 _FREE = frozenset({"bitcast", "cast", "real", "imag", "complex"})  # register conversions
 
@@ -69,7 +68,8 @@ def repeated_work(exprs: Sequence[Expr]) -> Work:
     A loop over a broadcast axis outside the tensor's own axes computes the tensor in every iteration: cosines of
     [positions, width] that multiply [heads, positions, width] are computed once per head, and the index of a row once
     per element that is read there. A tensor that is broadcast only along inner axes is computed before the loop over
-    these, and a value that depends on a reduction of the kernel once per result.
+    these, and a value that depends on a reduction of the kernel once per result. What is read at indices is computed
+    once per element that is read, also if it depends on such a reduction.
     """
     total = Work()
     users: dict[TensorView, list[tuple[Expr, int]]] = {}
@@ -79,8 +79,9 @@ def repeated_work(exprs: Sequence[Expr]) -> Work:
             after.update(expr.tensor_outputs)
     for expr in reversed(exprs):
         times = 1
-        if expr.tensor_outputs and expr.out not in after:
-            times = max((repeats * _turns(user, expr.out) for user, repeats in users.get(expr.out, ())), default=1)
+        if expr.tensor_outputs and expr.kind is not OpKind.REDUCTION:
+            once, readers = expr.out in after, users.get(expr.out, ())
+            times = max((repeats * _turns(user, expr.out, once=once) for user, repeats in readers), default=1)
         work = _work(expr)
         total += Work(
             simple=times * work.simple, dividing=times * work.dividing, special=times * work.special,
@@ -91,12 +92,14 @@ def repeated_work(exprs: Sequence[Expr]) -> Work:
     return total
 
 
-def _turns(user: Expr, operand: TensorView) -> int:
-    """Return how often a kernel computes each element of an operand for one expression."""
-    indexed = indexed_operands(user) if user.kind is OpKind.INDEXING else None
-    if user.kind is OpKind.RESHAPE or (indexed is not None and operand is indexed[0]):
+def _turns(user: Expr, operand: TensorView, *, once: bool) -> int:
+    """Return how often a kernel computes each element of an operand for one expression.
+
+    ``once`` says that copies of the operand's elements share one evaluation.
+    """
+    if user.kind is OpKind.INDEXING or (user.kind is OpKind.RESHAPE and not once):
         return max(prod(_computed_sizes(user.out)) // max(prod(_computed_sizes(operand)), 1), 1)
-    if user.kind is not OpKind.POINTWISE or operand.ndim != user.out.ndim:
+    if once or user.kind is not OpKind.POINTWISE or operand.ndim != user.out.ndim:
         return 1
     sizes, made = _computed_sizes(operand), _computed_sizes(user.out)
     last = max((axis for axis, size in enumerate(sizes) if size > 1), default=0)
@@ -152,7 +155,7 @@ def function_class(function: str) -> str:
     if function in _DIVIDING:
         return "dividing"
     if (function in MATH and function not in _SIMPLE_MATH) or function in {
-        "pow", "philox_uniform", "one_plus_tanh", "sigmoid", "cos_turns",
+        "pow", "philox_uniform", "one_plus_tanh", "sigmoid", "cos_turns", "library_exp", "library_tanh",
     }:
         return "special"
     return "simple"

@@ -21,8 +21,8 @@ COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 MATH = frozenset(
     {
         *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "cos", "cosh", "erf", "erfc", "erfcinv"),
-        *("erfinv", "exp", "exp2", "expm1", "floor", "lgamma", "log", "log10", "log1p", "log2", "nextafter", "round"),
-        *("rsqrt", "sin", "sinh", "sqrt", "tan", "tanh", "trunc"),
+        *("erfinv", "exp", "exp2", "expm1", "floor", "lgamma", "log", "log10", "log1p", "log2", "logaddexp"),
+        *("nextafter", "round", "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh", "trunc"),
     },
 )
 SLOW = MATH.union(("fmod", "gcd", "philox_uniform", "pow", "remainder")).difference(

@@ -1,4 +1,4 @@
-"""Running sums, products, minima and maxima along one axis."""
+"""Running sums, products, minima, maxima and logarithms of sums of exponentials along one axis."""
 
 import math
 from collections.abc import Callable
@@ -18,6 +18,7 @@ from fuser_lab.ops.registry import (
     Array,
     Attrs,
     AxisFactory,
+    Combine,
     OpDef,
     Operand,
     Positions,
@@ -52,6 +53,13 @@ def check_ordered(tensor: TensorView, op: str) -> None:
     """Raise DefinitionError for complex numbers, which have no order."""
     if tensor.dtype.is_complex:
         msg = f"{op}: arg has dtype {tensor.dtype!r}; complex numbers have no order."
+        raise DefinitionError(msg)
+
+
+def _check_float(tensor: TensorView, op: str) -> None:
+    """Raise DefinitionError for integers and complex numbers."""
+    if not tensor.dtype.is_float:
+        msg = f"{op}: arg has dtype {tensor.dtype!r}; floating point numbers are required."
         raise DefinitionError(msg)
 
 
@@ -137,8 +145,12 @@ def _torch_smallest(torch: Any, x: Any, dim: int) -> Any:
     return from_ordered(torch, torch.cummin(to_ordered(torch, x), dim).values, x.dtype)
 
 
+def _torch_logarithm(torch: Any, x: Any, dim: int) -> Any:
+    return torch.logcumsumexp(x.float() if "float8" in str(x.dtype) else x, dim).to(x.dtype)
+
+
 def _running(ufunc: "np.ufunc", data: Array, init: Any, dim: int) -> Array:
-    """Return running values along an axis; sums and products of Float are in Double, rounded once per element.
+    """Return running values along an axis; those of Float that are rounded are in Double, rounded once per element.
 
     They are computed in sections, whose copies in Double stay in a core's cache.
     """
@@ -147,7 +159,7 @@ def _running(ufunc: "np.ufunc", data: Array, init: Any, dim: int) -> Array:
         parts = [_running(ufunc, data[i : i + each], init, dim) for i in range(0, len(data), each)]
         return np.concatenate(parts)
     dtype = from_numpy(data.dtype)
-    wide = (dtype.wider if ufunc in {np.add, np.multiply} else dtype).numpy
+    wide = (dtype if ufunc in {np.minimum, np.maximum} else dtype.wider).numpy
     before = None if init is None else np.asarray(init, data.dtype).astype(wide)
     running = np.empty_like(data)
     length = data.shape[dim]
@@ -165,15 +177,15 @@ def _running(ufunc: "np.ufunc", data: Array, init: Any, dim: int) -> Array:
 
 
 def _scan(
-    name: str, folded: OpDef, ufunc: "np.ufunc", library: Callable[[Any, Any, int], Any], doc: str, *,
-    needs_order: bool = False, into: Callable[..., bool] | None = None,
+    name: str, running: Combine | None, ufunc: "np.ufunc", library: Callable[[Any, Any, int], Any], doc: str, *,
+    check: Callable[[TensorView, str], None] | None = None, into: Callable[..., bool] | None = None,
 ) -> OpDef:
-    """Register a scan whose last element is the reduction ``folded``."""
+    """Register a scan; ``check`` raises for an operand whose dtype it does not accept."""
 
     def frontend(rec: Recorder, arg: Operand, dim: int, init: Operand = None) -> Val:
         tensor = rec.tensor(arg, name, "arg")
-        if needs_order:
-            check_ordered(tensor, name)
+        if check is not None:
+            check(tensor, name)
         axis = axis_in_bounds(dim, tensor.ndim, name)
         if init is not None:
             first = convert(rec, defined_scalar(rec, init, name, "init"), tensor.dtype, name, "init")
@@ -206,15 +218,17 @@ def _scan(
         Sample(f"fd.ops.neg(fd.ops.{name}(fd.ops.neg(a), 1))"),
         Sample(f"fd.ops.{name}(fd.ops.expand(a, [3, 4]), 1)", (Arg((3, 1)),)),
     )
-    if not needs_order:
+    if check is None:
         samples = (*samples, Sample(f"fd.ops.{name}(a, 1)", (Arg((2, 5), DataType.ComplexFloat),)))
+    if check is _check_float:
+        samples = tuple(s for s in samples if all(arg.dtype.is_float for arg in s.args))
     entry = OpDef(
         name=name,
         kind=OpKind.SCAN,
         frontend=frontend,
         infer=_infer,
         reference=reference,
-        running=folded.combine,
+        running=running,
         library=on_torch,
         into=into,
         axes=axes_of_first,
@@ -226,15 +240,20 @@ def _scan(
 
 _AND_INIT = "; init precedes the first element."
 CUMSUM = _scan(
-    "cumsum", SUM, np.add, _torch_sum, f"Running sums along dim, in arg's dtype{_AND_INIT}", into=_torch_into("cumsum"),
+    "cumsum", SUM.combine, np.add, _torch_sum, f"Running sums along dim, in arg's dtype{_AND_INIT}",
+    into=_torch_into("cumsum"),
 )
 CUMPROD = _scan(
-    "cumprod", PROD, np.multiply, _torch_product, f"Running products along dim, in arg's dtype{_AND_INIT}",
+    "cumprod", PROD.combine, np.multiply, _torch_product, f"Running products along dim, in arg's dtype{_AND_INIT}",
     into=_torch_into("cumprod"),
 )
 CUMMIN = _scan(
-    "cummin", MIN, np.minimum, _torch_smallest, f"Running minima along dim{_AND_INIT}", needs_order=True,
+    "cummin", MIN.combine, np.minimum, _torch_smallest, f"Running minima along dim{_AND_INIT}", check=check_ordered,
 )
 CUMMAX = _scan(
-    "cummax", MAX, np.maximum, _torch_largest, f"Running maxima along dim{_AND_INIT}", needs_order=True,
+    "cummax", MAX.combine, np.maximum, _torch_largest, f"Running maxima along dim{_AND_INIT}", check=check_ordered,
+)
+LOGCUMSUMEXP = _scan(
+    "logcumsumexp", Combine(fn="logaddexp", identity=lambda _: -math.inf), np.logaddexp, _torch_logarithm,
+    f"Logarithms of running sums of exponentials along dim, in arg's dtype{_AND_INIT}", check=_check_float,
 )

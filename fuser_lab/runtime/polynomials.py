@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 
 from fuser_lab.runtime.cpu.elementary.error_functions import erf, erfc, lgamma
 from fuser_lab.runtime.cpu.elementary.exponentials import cosh, exp, exp2, expm1, sinh, tanh
-from fuser_lab.runtime.cpu.elementary.logarithms import acosh, asinh, atanh, log, log1p, log2, log10, power
+from fuser_lab.runtime.cpu.elementary.logarithms import acosh, asinh, atanh, log, log1p, log2, log10, logaddexp, power
 from fuser_lab.runtime.cpu.elementary.number import DOUBLE, FLOAT, Number
 from fuser_lab.runtime.cpu.elementary.remainders import floor_quotient, fmod, remainder
 from fuser_lab.runtime.cpu.elementary.trigonometry import acos, asin, atan, atan2, cos, sin, tan
@@ -58,7 +58,8 @@ _OF_BOTH: dict[str, Callable[..., Number]] = {
     "acos": acos, "acosh": acosh, "asin": asin, "asinh": asinh, "atan": atan, "atan2_": atan2, "atanh": atanh,
     "cos": cos, "cosh": cosh, "erf": erf, "erfc": erfc, "exp": exp, "exp2_": exp2, "expm1_": expm1,
     "floordiv": floor_quotient, "fmod": fmod, "lgamma": lgamma, "log": log, "log10_": log10, "log1p": log1p,
-    "log2_": log2, "pow": power, "remainder": remainder, "sin": sin, "sinh": sinh, "tan": tan, "tanh": tanh,
+    "log2_": log2, "logaddexp": logaddexp, "pow": power, "remainder": remainder, "sin": sin, "sinh": sinh, "tan": tan,
+    "tanh": tanh,
 }
 RULES: dict[str, Rule] = {
     **{f"{name}32": Rule(compute=rule, is_double=False) for name, rule in _OF_BOTH.items()},

@@ -20,6 +20,8 @@ PARTIAL_ADDITIONS = 128  # additions to each of the 32 running values of a row's
 
 def cpu_loops(space: Space) -> LoopSchedule | Refused:
     """Return the loops of a nest on a CPU; rows that add to column sums are refused if these do not fit in a cache."""
+    if space.scans and space.passes > 1:
+        return Refused("a core scans rows in loops of their own")
     loops = _loops(space)
     if not space.column_sums:
         return loops

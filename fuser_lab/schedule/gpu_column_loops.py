@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from fuser_lab.cost.crossovers import crossover
-from fuser_lab.cost.device import LINE_BYTES, MEETING_BYTES, STATIC_BUFFER, WARP
+from fuser_lab.cost.device import LINE_BYTES, MEETING_BYTES, STATIC_BUFFER, WARP, WORD_BYTES
 from fuser_lab.schedule.gpu_limits import (
     ALL_THREADS,
     ELEMENTS,
@@ -44,7 +44,7 @@ def column_loops(space: Space) -> LoopSchedule:
         height *= 2
     blocks = max(-(-groups // lanes), 1)
     # A power of two if few rows are all loaded at once, so that fewer kernels cover all numbers of rows.
-    unroll = max(min(IN_FLIGHT // space.streams, power_of_two(-(-depth // height))), 1)
+    unroll = min(_rows_in_flight(space, width), power_of_two(-(-depth // height)))
     if space.window > 1:  # one load reads a line of a window
         unroll = space.window * max(min(IN_FLIGHT // space.streams, depth // space.window), 1)
     words = -(-width * space.read_bytes // 4)
@@ -70,6 +70,12 @@ def column_loops(space: Space) -> LoopSchedule:
     )
 
 
+def _rows_in_flight(space: Space, width: int) -> int:
+    """Return the rows whose loads a thread has in flight: several loads, and not fewer bytes than as many words."""
+    nbytes = max(width * space.read_bytes, 1)
+    return min(max(IN_FLIGHT // space.streams, -(-IN_FLIGHT * WORD_BYTES // nbytes)), IN_FLIGHT)
+
+
 def columns_in_cluster(space: Space, cluster: int) -> LoopSchedule | None:
     """Return the loops of columns that the blocks of a cluster keep together; None if they do not fit."""
     loops = _kept_columns(space, cluster, MOST_THREADS, ELEMENTS)
@@ -82,9 +88,10 @@ def columns_in_cluster(space: Space, cluster: int) -> LoopSchedule | None:
 
 
 def _kept_columns(space: Space, cluster: int, threads: int, elements: int) -> LoopSchedule | None:
-    """Return the loops of columns that at most so many threads keep, each about ``elements`` of them, or None."""
+    """Return the loops of columns that at most so many threads keep, each in about ``elements`` registers, or None."""
     width, depth = space.vector, -(-max(space.depth, 1) // cluster)
-    each = width * space.streams  # elements of a row that a thread keeps
+    # Registers of a row that a thread keeps: an element of Double takes two.
+    each = width * space.streams * -(-max(space.read_bytes // space.streams, 1) // WORD_BYTES)
     groups = -(-space.rows // width)
     if not space.input_bytes or not space.rows:
         return None
@@ -97,17 +104,17 @@ def _kept_columns(space: Space, cluster: int, threads: int, elements: int) -> Lo
             lanes //= 2
         height = min(max(height, LEAST_THREADS // lanes), threads // lanes)
     steps = steps_of_columns(space, height * cluster)
-    elements_kept = steps * each
+    words_kept = steps * each
     meeting = lanes * height * width * space.met_bytes if height > 1 else 0
     if cluster > 1:
         meeting += cluster * lanes * width * space.sum_bytes
     blocks = -(-groups // lanes) * cluster
-    if elements_kept > 2 * ELEMENTS or meeting > MEETING_BYTES or blocks < space.device.sms:
+    if words_kept > 2 * ELEMENTS or meeting > MEETING_BYTES or blocks < space.device.sms:
         return None
     if height > 1 and lanes * height * width * space.widest_sum > MEETING_BUFFER:
         return None
-    # One per element, which is not converted again, and others for sums and addresses.
-    registers = 64 if elements_kept <= ELEMENTS else 80 if width <= KEPT_WIDTH else 128
+    # Those of the kept elements, which are not converted again, and others for sums and addresses.
+    registers = 64 if words_kept <= ELEMENTS else 80 if width <= KEPT_WIDTH else 128
     reason = f"columns stay in registers: {steps} rows of {width} columns for each of {lanes} x {height} threads"
     if cluster > 1:
         reason += f" of a cluster of {cluster} blocks"

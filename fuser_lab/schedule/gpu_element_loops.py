@@ -11,7 +11,8 @@ AFTER_SCALARS = crossover("gpu.elements.after_scalars")
 LOOKUPS = crossover("gpu.lookups.chunks")
 MANY_BLOCKS = crossover("gpu.elements.many_blocks")
 THREADS = crossover("gpu.elements.threads")
-TILE_THREADS = BLOCK_THREADS // 2  # threads per block, so that a second block loads while one block stores
+TILE_BLOCKS = 2  # per multiprocessor, so that one loads while another one stores
+TILE_THREADS = BLOCK_THREADS // TILE_BLOCKS
 TILE_BYTES = LINE_BYTES  # bytes per row of a tile; twice as many for large tensors
 LARGEST_TILE = crossover("gpu.tiles.largest")
 SMALLEST_TILE = crossover("gpu.tiles.smallest")
@@ -70,6 +71,7 @@ def _tiles(space: Space) -> LoopSchedule:
     threads = max(min(prod(sides) // (2 * space.vector), TILE_THREADS), WARP)
     return LoopSchedule(
         kind=NestKind.BLOCK_TILES, threads=(threads, 1), tile=tile, vector=space.vector, evict=eviction(space),
+        resident=TILE_BLOCKS,
         reasons=(
             f"some tensors are contiguous along an axis of {across}, others along one of {along}",
             f"tiles of {tile}: rows of {tile * space.itemsize} bytes" if min(sides) == tile

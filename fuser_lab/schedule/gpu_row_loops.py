@@ -228,8 +228,14 @@ def _lanes_of_short_row(space: Space, groups: int, nbytes: int) -> int:
     """Return how many lanes share a row of some groups of ``nbytes``.
 
     One group per lane if none is idle; otherwise so few lanes that idle ones in the last step are a small part, and
-    that each has several loads in flight.
+    that each has several loads in flight. Lanes that read nothing together are as few as registers and the number of
+    rows allow: each of them repeats what is computed once per row, and combines its results with the others.
     """
+    if space.apart:
+        lanes = power_of_two(-(-max(space.depth, 1) // max(_elements_of_lane(space), 1)))
+        while lanes < min(groups, WARP) and space.rows * lanes < ALL_THREADS * space.device.sms:
+            lanes *= 2
+        return lanes
     if groups & (groups - 1) == 0 or (space.shifted and space.passes > 1):
         return power_of_two(min(WARP, groups))
     steps = SHORT_STEPS.get(min(nbytes, max(SHORT_STEPS)), SHORT_STEPS_OF_NARROW * (2 if space.passes == 1 else 1))

@@ -1,9 +1,12 @@
 """Choice of the loops of a nest with scans on a GPU: threads along the scanned axis, and elements per thread."""
 
+from dataclasses import replace
+
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import SECTOR_BYTES, STATIC_SHARED, THREAD_WORDS, WARP
 from fuser_lab.schedule.gpu_limits import MOST_THREADS, power_of_two
-from fuser_lab.schedule.state import LoopSchedule, NestKind, Space, eviction
+from fuser_lab.schedule.gpu_row_loops import row_loops
+from fuser_lab.schedule.state import LoopSchedule, NestKind, Refused, Space, eviction
 
 ELEMENTS = crossover("gpu.scans.elements")
 COLUMN_ELEMENTS = THREAD_WORDS // 2  # elements in all columns of a thread; the other registers are for computing
@@ -19,6 +22,24 @@ LEAST_BYTES = 2 * SECTOR_BYTES  # contiguous bytes of a block that walks down co
 def scan_loops(space: Space) -> LoopSchedule:
     """Return the loops of a nest with scans; correct for any extents."""
     return _rows(space) if space.inner_reduced else _columns(space)
+
+
+def loops_with_scans(space: Space) -> LoopSchedule | Refused:
+    """Return the loops of rows in registers that are scanned between passes, or why there are none."""
+    loops = replace(row_loops(space), kind=NestKind.BLOCK_ROWS_WITH_SCANS)
+    if space.inner_reduced and not space.column_sums and (why := scans_refused(space, loops)):
+        return Refused(why)
+    return loops if space.inner_reduced and not space.column_sums else Refused("only rows are scanned between passes")
+
+
+def scans_refused(space: Space, loops: LoopSchedule) -> str:
+    """Return why rows cannot be scanned between passes: a thread has all of its elements, a warp all totals."""
+    lanes = loops.threads[0]
+    steps = -(-max(space.groups(loops.vector), 1) // lanes)
+    if loops.cluster > 1 or loops.split > 1 or loops.staged or not loops.persistent or loops.registers < steps:
+        return f"rows of {space.depth} elements do not stay in the registers of a block, where they would be scanned"
+    totals = max(lanes // WARP, 1) * loops.registers
+    return "" if totals <= WARP else f"{totals} totals of a scan are more than the {WARP} that a warp can combine"
 
 
 def _rows(space: Space) -> LoopSchedule:

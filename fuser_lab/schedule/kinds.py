@@ -7,6 +7,7 @@ from fuser_lab.cost.device import MEETING_BYTES, MOST_BLOCKS, WARP
 from fuser_lab.schedule.gpu_column_loops import MEETING_BUFFER, columns_in_cluster, steps_of_columns
 from fuser_lab.schedule.gpu_limits import shared_room
 from fuser_lab.schedule.gpu_row_loops import fits_staged, in_cluster, row_room
+from fuser_lab.schedule.gpu_scan_loops import scans_refused
 from fuser_lab.schedule.gpu_tile_sum_loops import tile_sums_meet
 from fuser_lab.schedule.state import LoopSchedule, NestKind, Space, Style, Value
 from fuser_lab.targets import Form
@@ -179,6 +180,11 @@ def _illegal_rows(change: Change) -> str:
     return ""
 
 
+def _illegal_rows_with_scans(change: Change) -> str:
+    loops = _with_steps_of_rows(change)
+    return _illegal_rows(change) or scans_refused(change.space, loops)
+
+
 def _illegal_cluster(space: Space, cluster: int) -> str:
     """Return why blocks cannot share rows in clusters of a size."""
     most = space.device.largest_cluster
@@ -326,6 +332,9 @@ _RULES: Mapping[NestKind, Rules] = {
     NestKind.BLOCK_ROWS: Rules(illegal=_illegal_rows, implied=_with_steps_of_rows, following=("resident",)),
     NestKind.BLOCK_ROWS_WITH_COLUMN_SUMS: Rules(
         illegal=_illegal_column_sums, implied=_with_steps_of_column_sums, following=("resident",),
+    ),
+    NestKind.BLOCK_ROWS_WITH_SCANS: Rules(
+        illegal=_illegal_rows_with_scans, implied=_with_steps_of_rows, following=("resident",),
     ),
     NestKind.BLOCK_SCANNED_ROWS: Rules(illegal=_illegal_scanned_rows),
     NestKind.BLOCK_COLUMNS: Rules(illegal=_illegal_columns),

@@ -13,7 +13,7 @@ from fuser_lab.schedule.gpu_column_loops import column_loops, columns_in_cluster
 from fuser_lab.schedule.gpu_column_sum_loops import backward_loops
 from fuser_lab.schedule.gpu_element_loops import element_loops
 from fuser_lab.schedule.gpu_row_loops import row_loops
-from fuser_lab.schedule.gpu_scan_loops import scan_loops
+from fuser_lab.schedule.gpu_scan_loops import loops_with_scans, scan_loops
 from fuser_lab.schedule.gpu_tile_sum_loops import tile_sum_loops
 from fuser_lab.schedule.parameter_values import Values, settings_text, with_values
 from fuser_lab.schedule.state import MEANINGS, LoopSchedule, Refused, Space, Style, Value, parameters_of, why
@@ -29,13 +29,13 @@ def choose_loops(space: Space, target: str) -> LoopSchedule | Refused:
 
 
 def _gpu(space: Space) -> LoopSchedule | Refused:
-    loops = backward_loops(space) if space.column_sums else _gpu_loops(space)
+    loops = backward_loops(space) if space.column_sums and not space.scans else _gpu_loops(space)
     return loops if isinstance(loops, Refused) else replace(loops, reasons=(*loops.reasons, *why(loops.evict)))
 
 
-def _gpu_loops(space: Space) -> LoopSchedule:
+def _gpu_loops(space: Space) -> LoopSchedule | Refused:
     if space.scans:
-        return scan_loops(space)
+        return scan_loops(space) if space.passes == 1 else loops_with_scans(space)
     if not space.reduces:
         return element_loops(space)
     tiles = tile_sum_loops(space) if space.transposed != (0, 0) else None
@@ -54,7 +54,7 @@ def _gpu_loops(space: Space) -> LoopSchedule:
 def describe(schedule: LoopSchedule, space: Space) -> str:
     """Return a one-line description of a nest's loops."""
     text = f"{prod(space.kept)} results"
-    if space.scans:
+    if space.scans and space.passes == 1:
         text = f"{prod(space.kept)} scans of {space.depth} elements each, {schedule.style.value}"
     elif space.reduced:
         text += f" of {space.depth} elements each, {schedule.style.value}"

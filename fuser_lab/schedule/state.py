@@ -33,6 +33,7 @@ class NestKind(enum.Enum):
     BLOCK_TILE_SUMS = Form.BLOCKS, Style.TILES, "sums of tiles"
     BLOCK_ROWS = Form.BLOCKS, Style.ROWS, "rows"
     BLOCK_ROWS_WITH_COLUMN_SUMS = Form.BLOCKS, Style.ROWS, "rows that add to column sums"
+    BLOCK_ROWS_WITH_SCANS = Form.BLOCKS, Style.ROWS, "rows that are scanned between passes"
     BLOCK_SCANNED_ROWS = Form.BLOCKS, Style.ROWS, "scanned rows"
     BLOCK_COLUMNS = Form.BLOCKS, Style.COLUMNS, "columns"
     BLOCK_KEPT_COLUMNS = Form.BLOCKS, Style.COLUMNS, "columns that stay on chip between passes"
@@ -104,6 +105,9 @@ class Space:
     elements of a result are adjacent in memory, followed by those of the next result, if a thread reduces whole
     windows.
 
+    ``apart`` says that no access depends on both a row and a place in it, so that lanes read nothing together: the
+    elements of a row are computed from what all rows read, and from values of the row. None of them is stored.
+
     ``crossed`` is the number of rows whose elements fill sectors of tensors in which the same element of consecutive
     rows is adjacent, 0 if there are none; ``crossed_bytes`` is the bytes of an element of a row in all of these.
 
@@ -114,7 +118,8 @@ class Space:
     CPU, with reductions: ``scalar`` says that the compiler computes the elements of a row one after another, because
     some are results of called functions or at data-dependent positions, so a row's sum has one running value.
 
-    ``scans`` is how many scans run along ``reduced``, an axis whose elements are all results; 0 if there are none.
+    ``scans`` is how many scans run along ``reduced``, an axis whose elements are all results; 0 if there are none. With
+    several passes, they are between these.
 
     ``device`` is the GPU for whose multiprocessors, registers and shared memory the loops are chosen.
     """
@@ -131,6 +136,7 @@ class Space:
     shifted: bool = False
     packed: int = 0
     packed_bytes: int = 0
+    apart: bool = False
     crossed: int = 0
     crossed_bytes: int = 0
     streams: int = 1
@@ -353,7 +359,7 @@ PARAMETERS = (
     _row("constants", "values that all rows share are loaded once", _K.BLOCK_ROWS_WITH_COLUMN_SUMS, is_flag=True),
     _row(
         "resident", "blocks per multiprocessor for which registers are limited", _K.BLOCK_ROWS, _K.BLOCK_COLUMNS,
-        _K.BLOCK_ROWS_WITH_COLUMN_SUMS, _K.BLOCK_TILE_SUMS, hint=("launch_bounds", "blocks"),
+        _K.BLOCK_ROWS_WITH_COLUMN_SUMS, _K.BLOCK_ROWS_WITH_SCANS, _K.BLOCK_TILE_SUMS, hint=("launch_bounds", "blocks"),
     ),
     _row("parallel", "distributed over cores", *frozenset(_K) - _BLOCKS, is_flag=True),
     _row("specialized", "all sizes are constants of the kernel, not arguments", *_K, is_flag=True),

@@ -1,6 +1,7 @@
 """Functions and models of PyTorch on a GPU: values, gradients, dropout's generator, streams and layouts."""
 
 import importlib
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -141,3 +142,24 @@ def test_a_number_in_host_memory_is_copied_and_the_rest_is_prepared(monkeypatch:
         monkeypatch.setattr(slow, lambda *_: pytest.fail("the slow path"))
         found = function(x, torch.tensor(-3.0))
     torch.testing.assert_close(found, torch.sin(x) * -3 + 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_what_is_compared_and_roots_are_rounded_as_in_eager(dtype: Any) -> None:
+    count, far = 1 << 20, 40 if dtype is torch.float32 else 400
+    powers = torch.randint(-far, far, (2, count), device="cuda")
+    x, y = torch.randn(2, count, device="cuda", dtype=dtype).ldexp(powers.to(dtype))
+    special = torch.tensor([0.0, -0.0, 1.0, -3.0, math.inf, -math.inf, math.nan, 7.0], device="cuda", dtype=dtype)
+    x = torch.cat([x, special.repeat(8), 3 * torch.arange(1.0, 4097.0, device="cuda", dtype=dtype)])
+    y = torch.cat([y, special.repeat_interleave(8), torch.arange(1.0, 4097.0, device="cuda", dtype=dtype)])
+
+    def function(x: Any, y: Any, power: Any) -> Any:
+        quotient = x / y
+        return quotient, quotient > 0.5, x.sqrt(), x.exp() == power
+
+    operands = x, y, x.exp()
+    results, expected = torch.compile(function, backend="fuser_lab")(*operands), function(*operands)
+    for result, of_eager in zip(results, expected, strict=True):
+        torch.testing.assert_close(result, of_eager, rtol=0, atol=0, equal_nan=True)
+        zeros = of_eager == 0
+        assert torch.equal(result[zeros].signbit(), of_eager[zeros].signbit())

@@ -182,6 +182,19 @@ def test_what_is_broadcast_over_outer_axes_counts_for_each_reader():
         assert repeated_work([expr]) == work_of([expr]), "nothing is repeated in a kernel of one expression"
 
 
+def test_what_is_read_at_indices_counts_for_each_element_that_is_read():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4, 16], contiguity=True)
+        index = fd.define_tensor([32], contiguity=True, dtype=fl.DataType.Int)
+        part = fd.ops.exp(fd.ops.div(x, fd.ops.sum(x, [1], keepdim=True)))
+        fd.add_output(fd.ops.index_select(part, fd.ops.mul(index, 3), 1))
+    exprs = fl.segment(fd, strategy="unfused").fusion.tensor_exprs
+    once, again = work_of(exprs), repeated_work(exprs)
+    assert (once.special, once.dividing, once.reducing) == (4 * 16, 4 * 16, 4 * 16)
+    assert (again.special, again.dividing, again.reducing) == (4 * 32, 4 * 32, 4 * 16)
+    assert again.simple == 4 * once.simple == 4 * 32, "the index for each of four rows"
+
+
 def test_the_command_measures_this_cpu_and_keeps_its_rates(kept, capsys, monkeypatch):
     given = iter(samples(PLANTED))
     measured = []

@@ -254,3 +254,19 @@ def _elements_at(to: Emitter, x: Any, indices: Any) -> Any:
     flat = to.reshape(to.expand(position, broadcast), [prod(broadcast)])
     rows = to.ops.index_select(x, flat, before)
     return to.reshape(rows, [*others[:before], *broadcast, *others[before:]])
+
+
+@lowering("aten.bucketize.Tensor")
+def _bucketize(to: Emitter, x: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Any:
+    return to.ops.bucketize(x, boundaries, out_int32, right)
+
+
+def _in_another_order(call: Call) -> str | None:
+    return None if call.option("sorter") is None else "the order of the sequence is a tensor"
+
+
+@lowering("aten.searchsorted.Tensor", refuse=_in_another_order)
+def _search_sorted_rows(
+    to: Emitter, rows: Any, x: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None, **_: Any,
+) -> Any:
+    return to.ops.searchsorted(rows, x, out_int32, right or side == "right")

@@ -38,7 +38,7 @@ for _name, _own in (("argmax", "max"), ("argmin", "min")):
 
 # Scans: part of a kernel with the ops around them; alone, the array library evaluates them inside the plan.
 
-def _scan(name: str) -> None:
+def _scan(name: str, op: str) -> None:
     @primitive(name, refuse=_not_empty)
     def lower(to: Emitter, x: Any) -> Any:
         axis = to.call.option("axis")
@@ -49,14 +49,12 @@ def _scan(name: str) -> None:
             return to.ops.index_select(y, to.places(size, size - 1, -1), axis) if back else y
 
         x = reversed_along(x)
-        if name in {"cumsum", "cumprod"}:
-            return reversed_along(getattr(to.ops, name)(to.cast(x, to.dtype.compute), axis))
-        scanned = getattr(to.ops, name)(x, axis)
-        return reversed_along(scanned[0] if isinstance(scanned, list | tuple) else scanned)
+        return reversed_along(getattr(to.ops, op)(to.cast(x, to.dtype.compute), axis))
 
 
 for _name in ("cumsum", "cumprod", "cummax", "cummin"):
-    _scan(_name)
+    _scan(_name, _name)
+_scan("cumlogsumexp", "logcumsumexp")
 
 
 # Orders

@@ -180,8 +180,13 @@ def _has_axes(call: Call) -> str | None:
     return None if call.tensors[0].ndim and call.tensors[0].size else "there is nothing to scan"
 
 
-for _name in ("cumsum", "cumprod"):
-    lowering(f"aten.{_name}.default", refuse=_has_axes)(
+def _has_floats(call: Call) -> str | None:
+    return _has_axes(call) or (None if call.tensors[0].is_float else "complex numbers have no order")
+
+
+for _name in ("cumsum", "cumprod", "logcumsumexp"):
+    _refuse = _has_floats if _name == "logcumsumexp" else _has_axes
+    lowering(f"aten.{_name}.default", refuse=_refuse)(
         lambda to, x, dim, name=_name, **_: getattr(to.ops, name)(_wide(to, x, to.dtype), axis_of(dim, x.ndim)),
     )
 

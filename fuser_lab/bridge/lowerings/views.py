@@ -364,3 +364,22 @@ def _set_slice(to: Emitter, x: Any, source: Any, axis: int, first: int, last: in
     spread = ops.index_select(source, place, axis)
     shape = [size if at == axis else 1 for at in range(x.ndim)]
     return ops.where(to.reshape(written, shape), spread, x)
+
+
+# Gradients of parts, which are zero elsewhere
+
+@lowering("aten.slice_backward.default")
+def _slice_gradient(to: Emitter, gradient: Any, sizes: Any, dim: int, start: int, end: int, step: int) -> Any:
+    axis = axis_of(dim, gradient.ndim)
+    first, last = _bounds(sizes[axis], start, end)
+    if step != 1:
+        return _slice_scatter(to, to.full(sizes, 0, to.dtype), gradient, axis, start, end, step)
+    return _pad(to, gradient, [*[0, 0] * (len(sizes) - axis - 1), first, sizes[axis] - last])
+
+
+@lowering("aten.select_backward.default")
+def _select_gradient(to: Emitter, gradient: Any, sizes: Any, dim: int, index: int) -> Any:
+    axis = axis_of(dim, len(sizes))
+    at = to.reshape(to.places(sizes[axis]), [size if place == axis else 1 for place, size in enumerate(sizes)])
+    spread = to.expand(to.ops.broadcast(gradient, [place == axis for place in range(len(sizes))]), sizes)
+    return to.ops.where(to.expand(to.ops.eq(at, index % sizes[axis]), sizes), spread, 0)

@@ -29,7 +29,10 @@ def assembly(text: str, result: _Typed, *arguments: _Typed) -> Rule:
     def of_two(x: Any, y: Any) -> Call:
         return call
 
-    return of_one if len(arguments) == 1 else of_two
+    def of_three(x: Any, y: Any, z: Any) -> Call:
+        return call
+
+    return (of_one, of_two, of_three)[len(arguments) - 1]
 
 
 def define_number_functions(library: Library) -> None:
@@ -76,7 +79,15 @@ def define_number_functions(library: Library) -> None:
             rest += b
         return rest
 
+    @library.device
+    def logaddexp(x: Any, y: Any) -> Any:
+        """Return log(exp(x) + exp(y)) from the larger number and the difference; equal infinities have none."""
+        gap = types.float64(0.0) if x == y else -abs(x - y)
+        return max(x, y) + math.log1p(math.exp(gap))
+
     _define_approximations(library, single)
+    _define_exact_functions(library, single, suffix="32", smallest=-126, digits=24, steps=1)
+    _define_exact_functions(library, double, suffix="64", smallest=-1022, digits=53, steps=2)
 
 
 def _define_approximations(library: Library, single: _Typed) -> None:
@@ -122,9 +133,65 @@ def _define_approximations(library: Library, single: _Typed) -> None:
         return near if abs(x) < types.float32(0.55) else far
 
     @library.inlined
+    def fast_logaddexp(x: Any, y: Any) -> Any:
+        """Return logaddexp of float32s, with the error of `fast_exp` in the smaller power's share."""
+        gap = types.float32(0.0) if x == y else -abs(x - y)
+        return max(x, y) + math.log1p(fast_exp(gap))
+
+    @library.inlined
     def fast_sigmoid(x: Any) -> Any:
         """Return 1 / (1 + exp(-x)) of a float32, with a relative error of at most 5e-7 + 9e-8 |x|; 0 below 1.2e-38."""
         return reciprocal(types.float32(1.0) + power_of_2(x * types.float32(-_LOG2_E)))
+
+
+def _define_exact_functions(
+    library: Library, kind: _Typed, *, suffix: str, smallest: int, digits: int, steps: int,
+) -> None:
+    """Define division and square root without a branch for a type with normal numbers from 2**smallest.
+
+    ``steps`` of Newton's method give the hardware's estimates all ``digits``; then a result is corrected by what it
+    leaves of the operand (P. Markstein, IBM Journal of Research and Development 34, 1990).
+    """
+    number, letters = kind
+    fused = library.named(f"fused{suffix}", assembly(f"fma.rn.{letters} $0, $1, $2, $3;", kind, kind, kind, kind))
+    estimated = library.named(f"estimate{suffix}", assembly(f"rcp.approx.ftz.{letters} $0, $1;", kind, kind))
+    estimated_root = library.named(f"root{suffix}", assembly(f"rsqrt.approx.ftz.{letters} $0, $1;", kind, kind))
+
+    @library.inlined
+    def inverse(b: Any, estimate: Any) -> Any:
+        for _ in range(steps):
+            estimate = fused(fused(-b, estimate, number(1.0)), estimate, estimate)
+        return estimate
+
+    def rounded_quotient(a: Any, b: Any) -> Any:
+        """Return a / b rounded exactly, unless the result or what it leaves of ``a`` is not a normal number."""
+        size = abs(b)
+        large = number(0.25) if size > number(2.0**-smallest) else number(1.0)
+        scale = number(2.0**digits) if size < number(2.0**smallest) else large
+        a, b = a * scale, b * scale
+        estimate = estimated(b)
+        factor = inverse(b, estimate)
+        product = a * estimate
+        first = fused(fused(-b, product, a), factor, product)
+        second = fused(fused(-b, first, a), factor, first)
+        # Otherwise an infinity would become NaN, and -0 would lose its sign.
+        return second if number(0.0) < abs(product) < number(math.inf) else product
+
+    def rounded_sqrt(x: Any) -> Any:
+        """Return the square root rounded exactly; NaN of a negative number."""
+        is_small = x < number(2.0 ** (smallest + 2 * digits))
+        scaled = x * (number(4.0**digits) if is_small else number(1.0))
+        estimate = estimated_root(scaled)
+        root, half = scaled * estimate, estimate * number(0.5)
+        for _ in range(steps):
+            rest = fused(-root, half, number(0.5))
+            root, half = fused(root, rest, root), fused(half, rest, half)
+        root = fused(fused(-root, root, scaled), half, root)
+        return x if x == number(0.0) or x == number(math.inf) else root * number(2.0**-digits if is_small else 1.0)
+
+    for function in (rounded_quotient, rounded_sqrt):
+        function.__name__ += suffix
+        library.inlined(function)
 
 
 def _floor_quotient(kind: _Typed, unit: str) -> Rule:

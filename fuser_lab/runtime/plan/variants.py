@@ -342,7 +342,7 @@ def _storage_of(
 
 
 _FASTER_BY_TORCH = frozenset({"matmul", "linear", "gather", "take_along_axis"})
-_FASTER_IF_WIDE = frozenset({"scatter_add", "cumsum", "cumprod", "cummin", "cummax"})
+_FASTER_IF_WIDE = frozenset({"scatter_add", "cumsum", "cumprod", "cummin", "cummax", "logcumsumexp"})
 
 
 def _is_faster_by_torch(segment: Fusion) -> bool:

@@ -193,8 +193,15 @@ def test_quotients_that_are_rounded_far_are_exact(last: Any, exact: bool) -> Non
 @pytest.mark.parametrize(("record", "functions"), [
     (lambda o, x, y: o.truediv(x, y), {"quotient"}), (lambda o, x, y: o.truediv(x, 3.0), {"mul"}),
     (lambda o, x, y: o.reciprocal(x), {"quotient"}), (lambda o, x, y: o.truediv(x, 2.0**127), {"div"}),
-    (lambda o, x, y: o.round(o.add(o.truediv(x, y), 8.0)), {"div", "add", "round"}),
-], ids=["quotient", "constant", "reciprocal", "tiny reciprocal", "rounded sum"])  # fmt: skip
+    (lambda o, x, y: o.round(o.add(o.truediv(x, y), 8.0)), {"rounded_quotient", "add", "round"}),
+    (lambda o, x, y: o.round(o.truediv(x, 8.0)), {"mul", "round"}),
+    (lambda o, x, y: o.add(o.exp(x), o.sqrt(y)), {"exp", "rounded_sqrt", "add"}),
+    (lambda o, x, y: o.lt(y, o.exp(x)), {"library_exp"}),
+    (lambda o, x, y: o.ge(o.sigmoid(x), y), {"neg", "library_exp", "add", "rounded_quotient"}),
+], ids=[
+    "quotient", "constant", "reciprocal", "tiny reciprocal", "rounded sum", "power of two", "exponential",
+    "compared exponential", "compared sigmoid",
+])  # fmt: skip
 def test_kernels_that_keep_floats_divide_without_branches(record: Any, functions: set[str]) -> None:
     fusion = build(lambda fd, x, y: record(fd.ops, x, y), [(999,), (999,)], D.Float)
     kernel = lower(replace(fusion, keeps_float=True), S.POINTWISE, "cuda", "kernel", {})

@@ -103,6 +103,19 @@ def test_a_loop_with_a_call_is_no_vector_loop():
     assert phase.single == 3 * 4096
 
 
+@pytest.mark.parametrize("data", [False, True])
+def test_a_read_at_rounded_positions_is_in_the_loop_and_apart(data):
+    def resized(o: Any, x: Any, y: Any) -> Any:
+        numbers = y if data else o.cast(o.iota(640, dtype=DataType.Int), dtype=DataType.Float)
+        return o.exp(o.index_select(x, o.cast(o.mul(numbers, 0.01), dtype=DataType.Int), 1))
+
+    (phase,) = features_of(resized, (512, 64), (640,)).phases
+    assert phase.function == pytest.approx(512 * 640 / 2)
+    assert phase.apart == pytest.approx(512 * 640 / 2)
+    (moved,) = [traffic for traffic in phase.moved if traffic.name == "T0"]
+    assert (moved.nbytes >= 512 * 64 * 4) == data, "the first positions of each row are read, or scattered ones"
+
+
 def test_a_reshape_between_transposes_reads_elements_apart_and_divides_indices():
     def moved(o: Any, x: Any) -> Any:
         rows = o.reshape(o.permute(x, [0, 2, 1]), [16 * 49, 192])

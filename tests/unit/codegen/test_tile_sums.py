@@ -125,7 +125,8 @@ def test_all_memory_is_read_in_whole_accesses(name: str) -> None:
     phase = kernel_of(name).phases[0]
     assert any(isinstance(s, Alloc) and s.buffer.role is Role.SHARED for s in walk(phase.body))
     loads = [s for s in walk(phase.body) if isinstance(s, VectorLoad) and s.buffer.role is Role.INPUT]
-    assert len(loads) == 2
+    versions = {"squares": 1, "another tensor": 1, "batches": 2}  # whole tiles have code of their own
+    assert len(loads) == 2 * versions[name]
     assert {s.width * s.buffer.dtype.itemsize for s in loads} == {16}
     single = [t for s in walk(phase.body) for root in terms_of(s) for t in root.walk() if isinstance(t, Load)]
     assert not any(t.buffer.role is Role.INPUT for t in single)

@@ -8,7 +8,7 @@ import pytest
 from backend.fusions import D, S, build, close, numbers
 
 from fuser_lab.codegen.decompose import with_transposed_reads
-from fuser_lab.codegen.kernel_ir import Alloc, Role, Transpose, walk
+from fuser_lab.codegen.kernel_ir import Alloc, If, Loop, Role, Transpose, walk
 from fuser_lab.interpreter import evaluate
 from tests.kernels import generate
 from tests.unit.codegen.test_kernels_in_lock_step import run
@@ -60,6 +60,11 @@ def test_one_of_the_readings_goes_through_shared_memory(name: str) -> None:
     kernel = generate(build(record, shapes, dtype), S.POINTWISE, "cuda")
     shared = [s for s in walk(kernel.kernel_ir.phases[0].body) if isinstance(s, Alloc) and s.buffer.role is Role.SHARED]
     assert shared
+    body = kernel.kernel_ir.phases[0].body
+    versions = [s for s in walk(body) if isinstance(s, If) and any(isinstance(inner, Loop) for inner in walk(s.then))]
+    for version in versions[::2]:
+        assert not any(isinstance(s, If) for s in walk(version.then)), "tiles that end within both axes"
+    assert len(versions) == (0 if name in {"square", "odd batches"} else 4), "no tile ends within an axis, or all do"
     assert [buffer.name for buffer in kernel.kernel_ir.inputs] == [f"T{n}" for n in range(len(shapes))]
 
 

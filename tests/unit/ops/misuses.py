@@ -433,22 +433,25 @@ _LISTED: tuple[tuple[tuple[str, ...], Calls], ...] = (
             "{op}: arg has size 4 and index 5 on axis 1; they must be equal or 1",
         ),
     )),
-    (("cumsum", "cumprod", "cummin", "cummax", "argsort", "size"), (
+    (("cumsum", "cumprod", "cummin", "cummax", "logcumsumexp", "argsort", "size"), (
         ("{op}(x)", "missing a required argument: 'dim'", ArgumentTypeError),
         ("{op}(d, 0)", "{op}: arg must be a tensor", ArgumentTypeError),
     )),
-    (("cumsum", "cumprod", "cummin", "cummax", "argsort"), (
+    (("cumsum", "cumprod", "cummin", "cummax", "logcumsumexp", "argsort"), (
         ("{op}(x, 2)", "{op}: Tried to access out of boundary index 2"),
     )),
-    (("cumsum", "cumprod", "cummin", "cummax"), (
+    (("cumsum", "cumprod", "cummin", "cummax", "logcumsumexp"), (
         ("{op}(x, -3)", "{op}: Tried to access out of boundary index -3"),
         ("{op}(s, 0)", "{op}: Tried to access out of boundary index 0"),
         ("{op}(x, 0.0)", "{op}: dim must be an int", ArgumentTypeError),
         ("{op}(x, 0, 1.0)", "{op}: init must be a scalar of the definition", ArgumentTypeError),
         ("{op}(x, 0, s)", "{op}: init must be a scalar of the definition", ArgumentTypeError),
     )),
-    (("cummin", "cummax", "argsort"), (
+    (("cummin", "cummax", "logcumsumexp", "argsort"), (
         ("{op}(z, 0)", "{op}: arg has dtype DataType.ComplexFloat"),
+    )),
+    (("logcumsumexp",), (
+        ("{op}(n, 0)", "{op}: arg has dtype DataType.Int"),
     )),
     (("scatter", "scatter_add"), (
         ("{op}(x, n, x, 2)", "so dim argument must satisfy -2 <= dim < 2"),
@@ -766,6 +769,21 @@ _LISTED: tuple[tuple[tuple[str, ...], Calls], ...] = (
         ("{op}()", "{op}(arg, dims, keepdim=False): missing a required argument", ArgumentTypeError),
         ("{op}(x, None)", "{op}: dims must be an int or a list", ArgumentTypeError),
         ("{op}(x, 0, 2)", "{op}: keepdim must be True or False", ArgumentTypeError),
+    )),
+    (("bucketize",), (
+        ("{op}(x, y)", "{op}: boundaries must have one axis, given 2"),
+        ("{op}(z, v)", "{op}: complex numbers have no order, given DataType.Float and"),
+        ("{op}(x, v, 2)", "{op}: out_int32 must be True or False", ArgumentTypeError),
+        ("{op}(x, v, right=None)", "{op}: right must be True or False", ArgumentTypeError),
+        ("{op}(1.0, v)", "{op}: arg must be a tensor", ArgumentTypeError),
+        ("{op}(x)", "missing a required argument: 'boundaries'", ArgumentTypeError),
+    )),
+    (("searchsorted",), (
+        ("{op}(x, v)", "{op}: sorted_sequence has shape [3, 4] and arg [4]"),
+        ("{op}(s, x)", "{op}: sorted_sequence has shape [] and arg [3, 4]"),
+        ("{op}(x, z)", "{op}: complex numbers have no order"),
+        ("{op}(v, x, right=2)", "{op}: right must be True or False", ArgumentTypeError),
+        ("{op}(v)", "missing a required argument: 'arg'", ArgumentTypeError),
     )),
     (("sign",), (
         ("{op}(z)", "{op}: complex input is not supported"),

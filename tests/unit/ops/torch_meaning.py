@@ -364,6 +364,9 @@ class Torch:
     def cummax(self, arg: Any, dim: int, init: Any = None) -> Any:
         return self._scan(torch.cummax, torch.maximum, arg, dim, init)
 
+    def logcumsumexp(self, arg: Any, dim: int, init: Any = None) -> Any:
+        return self._scan(torch.logcumsumexp, torch.logaddexp, arg, dim, init)
+
     def argsort(self, arg: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
         return torch.argsort(arg, dim=dim, descending=bool(descending), stable=True)
 

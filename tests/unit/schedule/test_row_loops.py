@@ -58,3 +58,9 @@ def test_rows_that_begin_anywhere_have_many_steps_or_the_narrowest_accesses(dept
     loops = row_loops(space)
     assert loops.vector == 2 or steps(space, loops) >= SHIFTED_STEPS
     assert row_loops(replace(space, passes=1)).vector == 8, "a single pass stores nothing"
+
+
+@pytest.mark.parametrize(("count", "depth", "lanes"), [(MANY * 8, 16, 1), (MANY * 8, 60, 2), (1000, 16, 16)])
+def test_lanes_that_read_nothing_together_are_few_if_rows_are_many(count: int, depth: int, lanes: int) -> None:
+    space = replace(rows(count, depth, vector=1), read_bytes=0, value_bytes=4, stored_bytes=0, apart=True, widest_sum=4)
+    assert row_loops(space).threads[0] == lanes

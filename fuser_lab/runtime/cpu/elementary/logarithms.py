@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from fuser_lab.runtime.cpu.elementary.exponentials import LN_2, series_of_two, times_power_of_two
+from fuser_lab.runtime.cpu.elementary.exponentials import LN_2, exp, series_of_two, times_power_of_two
 from fuser_lab.runtime.cpu.elementary.number import DOUBLE, FLOAT, INT, Number
 
 # Of (atanh(s) - s) / s**3 in s**2, for s between -0.1716 and 0.1716 (minimax).
@@ -144,6 +144,14 @@ def log1p(x: Number) -> Number:
     total = x + 1.0
     lost = (x - (total - 1.0)).where(x > 1.0, x.like(1.0) - (total - x))
     return _at_ends(total, _logarithm(total, lost).total).where(x.is_zero, x)
+
+
+def logaddexp(x: Number, y: Number) -> Number:
+    """Return log(exp(x) + exp(y)) from the larger number and the difference; equal infinities have none."""
+    rises = x < y
+    larger, smaller = x.where(rises, y), y.where(rises, x)
+    gap = (smaller - larger).where(smaller.equals(larger), 0.0)
+    return larger + log1p(exp(gap))
 
 
 def asinh(x: Number) -> Number:
