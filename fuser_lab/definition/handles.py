@@ -15,7 +15,7 @@ from fuser_lab.ops.registry import wrap_dim
 Operand = Union["Handle", Number]
 
 
-def _recorded(name: str) -> "tuple[Callable[[Handle, Operand], Handle], Callable[[Handle, Operand], Handle]]":
+def _operators(name: str) -> "tuple[Callable[[Handle, Operand], Handle], Callable[[Handle, Operand], Handle]]":
     """Return the methods that record an op of two operands: of the handle as the first, and as the second."""
 
     def record(self: "Handle", other: Operand) -> "Handle":
@@ -70,20 +70,20 @@ class Handle:
         msg = f"{self} has no value while a fusion is defined, so it cannot be a condition; use fd.ops.where."
         raise DefinitionError(msg)
 
-    __add__, __radd__ = _recorded("add")
-    __sub__, __rsub__ = _recorded("sub")
-    __mul__, __rmul__ = _recorded("mul")
-    __truediv__, __rtruediv__ = _recorded("truediv")
-    __mod__, __rmod__ = _recorded("remainder")
-    __pow__, __rpow__ = _recorded("pow")
-    __and__, __rand__ = _recorded("bitwise_and")
-    __or__, __ror__ = _recorded("bitwise_or")
-    __xor__, __rxor__ = _recorded("bitwise_xor")
-    __matmul__ = _recorded("matmul")[0]
-    __lt__ = _recorded("lt")[0]
-    __le__ = _recorded("le")[0]
-    __gt__ = _recorded("gt")[0]
-    __ge__ = _recorded("ge")[0]
+    __add__, __radd__ = _operators("add")
+    __sub__, __rsub__ = _operators("sub")
+    __mul__, __rmul__ = _operators("mul")
+    __truediv__, __rtruediv__ = _operators("truediv")
+    __mod__, __rmod__ = _operators("remainder")
+    __pow__, __rpow__ = _operators("pow")
+    __and__, __rand__ = _operators("bitwise_and")
+    __or__, __ror__ = _operators("bitwise_or")
+    __xor__, __rxor__ = _operators("bitwise_xor")
+    __matmul__ = _operators("matmul")[0]
+    __lt__ = _operators("lt")[0]
+    __le__ = _operators("le")[0]
+    __gt__ = _operators("gt")[0]
+    __ge__ = _operators("ge")[0]
 
     def __floordiv__(self, other: Operand) -> "Handle":
         """Record the quotient rounded down, as Python's."""
