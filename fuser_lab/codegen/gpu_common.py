@@ -242,9 +242,9 @@ def with_library_functions(statements: tuple[Statement, ...], fusion: Fusion) ->
             case Let(value=Apply(DataType.Float as dtype, "exp" | "sigmoid" | "tanh" as fn, (x,))) if (
                 _is_compared(statement.origin, fusion)
             ):
-                one = Const(dtype, 1.0)
+                unit = Const(dtype, 1.0)
                 value = Apply(dtype, f"library_{fn}", (x,)) if fn != "sigmoid" else Apply(
-                    dtype, "div", (one, one + Apply(dtype, "library_exp", (apply("neg", x),))),
+                    dtype, "div", (unit, unit + Apply(dtype, "library_exp", (apply("neg", x),))),
                 )
                 result.append(replace(statement, value=value))
             case _:
