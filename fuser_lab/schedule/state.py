@@ -91,7 +91,7 @@ class Space:
     both axes have the same extent and a tensor that does not fit in the L2 cache is read along both.
 
     With reductions: ``read_bytes`` is the bytes per element of all inputs that are read element by element (on a CPU,
-    only if columns are read several times).
+    only if columns are read several times; on a GPU, without what adjacent columns share).
 
     GPU, with reductions: ``streams`` is the number of these inputs. ``input_bytes`` is the bytes per element of a row
     that stay on chip between passes if inputs are kept, ``value_bytes`` the same if values that are expensive to
