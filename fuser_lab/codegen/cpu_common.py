@@ -29,6 +29,8 @@ class Pass:
     restored: tuple[TensorView, ...] = ()  # values of a row that earlier passes saved
     read_back: tuple[TensorView, ...] = ()  # results of earlier passes that it reads from memory
     added: tuple[Expr, ...] = ()  # sums of columns to which it adds each row
+    unscanned: tuple[Expr, ...] = ()  # scans whose operands it computes
+    scanned: tuple[Expr, ...] = ()  # scans whose results earlier passes computed
 
 
 def passes_of(plan: NestPlan) -> tuple[Pass, ...]:
@@ -38,6 +40,8 @@ def passes_of(plan: NestPlan) -> tuple[Pass, ...]:
         Pass(
             reductions=tuple(expr for expr in nest.reductions if levels.get(expr.inputs[0], 0) == number),
             stored=tuple(tv for tv in nest.full if levels.get(tv, 0) == number),
+            unscanned=tuple(expr for expr in nest.scans if levels.get(expr.inputs[0], 0) == number),
+            scanned=tuple(expr for expr in nest.scans if levels[expr.out] <= number),
         )
         for number in range(plan.facts.passes)
     )

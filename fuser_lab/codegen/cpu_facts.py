@@ -51,7 +51,7 @@ class CpuFacts(NestFacts):
     def space(self) -> Space:
         """The properties by which loops are chosen."""
         space, nest, tiled = self._extents(), self.nest, self.tiled
-        if nest.scans:
+        if self.is_scanned:
             return space
         if nest.reductions and not self.inner_reduced and self.passes > 1:
             first = inputs_needed(self, 0, ())

@@ -27,6 +27,7 @@ from fuser_lab.codegen.cpu_common import (
     with_values_ahead,
     write_ahead,
 )
+from fuser_lab.codegen.cpu_scans import open_row_scans, write_row_scan
 from fuser_lab.codegen.index_math import substitute
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Launch, Load, Phase, Role, Store
 from fuser_lab.codegen.kernel_plan import NestPlan
@@ -53,6 +54,7 @@ from fuser_lab.codegen.persistence import (
     constant_along,
     reads_several,
 )
+from fuser_lab.codegen.scan_writing import Running, carried_values, know_results, operand
 from fuser_lab.codegen.values import Values
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
@@ -90,13 +92,14 @@ class RowMemory:
     """Scratch memory with values of a row.
 
     ``saved`` are values that passes keep for later ones, from the position ``first_saved`` on. ``read`` are inputs that
-    were read for several rows; those of the row begin at ``first_read``.
+    were read for several rows; those of the row begin at ``first_read``. ``scans`` are scans between passes.
     """
 
     saved: Mapping[TensorView, Buffer]
     first_saved: Term = ZERO
     read: Mapping[TensorView, Buffer] = field(default_factory=dict)
     first_read: Term = ZERO
+    scans: Mapping[Expr, Running] = field(default_factory=dict)
 
 
 def row_plan(nest: NestPlan) -> RowPlan:
@@ -149,9 +152,12 @@ def write_row(
     plan: RowPlan, code: PhaseCode, row: Term, memory: RowMemory, sums: Mapping[Expr, Buffer] | None = None,
 ) -> None:
     """Write the passes over one row, then the results of the whole row; ``sums`` are running sums of columns."""
-    places = code.flat(code.nest.kept, row)
+    places, values, depth = code.flat(code.nest.kept, row), code.values, plan.nest.facts.space.depth
+    carried = carried_values(values, [tuple(memory.scans.values())]) if memory.scans else {}
     for step in plan.passes:
         close_folds(code, write_pass(plan, code, step, places, memory, sums), places)
+        for scan in (memory.scans[expr] for expr in step.unscanned):
+            write_row_scan(values, scan, carried[scan.expr], depth)
     code.store(code.nest.rows, places)
 
 
@@ -166,6 +172,8 @@ def write_pass(
         here, slot = {**places, **inner}, code.values.simplify(memory.first_saved + place)
         know_row(code, step, here, memory, slot, place)
         write_point(code, here, inside, step.stored, {tv: memory.saved[tv] for tv in step.saved}, slot)
+        for scan in (memory.scans[expr] for expr in step.unscanned):
+            code.values.put(scan.elements, place, operand(code, scan.expr, here), scan.expr.name)
         if sums:
             write_point(code, here, cells({expr: sums[expr] for expr in step.added}, place), (), {}, slot)
     return folds
@@ -180,6 +188,9 @@ def know_row(code: PhaseCode, step: Pass, places: Places, memory: RowMemory, slo
         code.know(tensor, places, Load(buffer.dtype, buffer, slot))
     for tensor, buffer in memory.read.items():
         code.know(tensor, places, Load(tensor.dtype, buffer, code.values.simplify(memory.first_read + place)))
+    for expr in step.scanned:
+        elements = memory.scans[expr].elements
+        know_results(code, {expr: Load(elements.dtype, elements, place)}, places)
 
 
 def walk_row(
@@ -283,12 +294,19 @@ def write_staged_rows(plan: RowPlan) -> Iterator[Phase]:
     yield written_phase(plan.nest, "", partial(_staged_rows, plan))
 
 
+def _row_memory(plan: RowPlan, code: PhaseCode) -> RowMemory:
+    """Allocate scratch memory for the values of a row that passes keep, and for scans between them."""
+    values, depth, nest = code.values, plan.nest.facts.space.depth, plan.nest.facts.nest
+    scans = open_row_scans(values, nest.scans, depth) if nest.scans else {}
+    return RowMemory(saved=allocate_saved(plan, values, depth), scans=scans)
+
+
 def _rows(plan: RowPlan, write: Callable[[RowPlan, PhaseCode, Term, RowMemory], None], code: PhaseCode) -> Launch:
     values, space, grain = code.values, plan.nest.facts.space, plan.nest.choice.schedule.grain
     with ExitStack() as stack:
         if grain > 1:
             group = open_loop(values, stack, "group", -(-space.rows // grain), outer_loop(plan.nest))
-            memory = RowMemory(saved=allocate_saved(plan, values, space.depth))
+            memory = _row_memory(plan, code)
             start, stop = chunk(values, group, grain, space.rows, guarded=True)
             row: Term = stack.enter_context(
                 values.loop("row", stop, ParallelType.serial, start=start, largest=space.rows, pinned=True),
@@ -299,7 +317,7 @@ def _rows(plan: RowPlan, write: Callable[[RowPlan, PhaseCode, Term, RowMemory], 
                 row = stack.enter_context(values.loop("row", space.rows, outer_loop(plan.nest), pinned=True))
             else:
                 stack.enter_context(values.inlined({}, pinned=True))
-            memory = RowMemory(saved=allocate_saved(plan, values, space.depth))
+            memory = _row_memory(plan, code)
         write(plan, code, row, memory)
     return Launch()
 

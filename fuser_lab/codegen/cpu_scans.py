@@ -34,18 +34,17 @@ from fuser_lab.codegen.scan_writing import (
     operand,
     scan_levels,
 )
+from fuser_lab.codegen.values import Values
 from fuser_lab.cost.crossovers import crossover
-from fuser_lab.cost.planned_cpu import L1_BYTES
-from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr
-from fuser_lab.ir.term import Apply, Term, cast, index
+from fuser_lab.ir.term import Apply, Term, Var, cast, index
 from fuser_lab.ir.transform import ParallelType
+from fuser_lab.schedule.cpu_loops import SECTION
 from fuser_lab.schedule.state import NestKind
 
 PARTS = crossover("cpu.scans.parts")
 VECTOR = 8  # the number of elements of a part is a multiple of this
 SHORT = crossover("cpu.scans.short")
-SECTION = L1_BYTES // 4 // DataType.Double.itemsize  # elements of a row; sections and what they read stay in the cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +66,32 @@ def scan_plan(nest: NestPlan) -> ScanPlan:
     if nest.schedule.kind is not NestKind.CORE_SCANNED_ROWS or depth <= SHORT:
         return ScanPlan(nest=nest, levels=levels)
     sections = -(-depth // SECTION)
-    each = -(-depth // (sections * PARTS * VECTOR)) * VECTOR
-    return ScanPlan(nest=nest, levels=levels, sections=sections, parts=-(-depth // (sections * each)), each=each)
+    parts, each = _parts(-(-depth // sections))
+    return ScanPlan(nest=nest, levels=levels, sections=sections, parts=parts, each=each)
+
+
+def _parts(size: int) -> tuple[int, int]:
+    """Return the number of parts of a section that are scanned together, and the elements of each."""
+    each = -(-size // (PARTS * VECTOR)) * VECTOR
+    return -(-size // each), each
+
+
+def open_row_scans(values: Values, scans: Sequence[Expr], depth: int) -> dict[Expr, Running]:
+    """Allocate the elements of scans of a row that is one section."""
+    parts, each = _parts(depth)
+    return {expr: open_scan(values, expr, parts * each, wide=True) for expr in scans}
+
+
+def write_row_scan(values: Values, scan: Running, carry: Var, depth: int) -> None:
+    """Write the scan of a row that is one section; elements beyond the row have no effect."""
+    parts, each = _parts(depth)
+    if depth < parts * each:
+        with values.loop("rest", parts * each, ParallelType.serial, start=index(depth)) as rest:
+            values.put(scan.elements, rest, scan.identity)
+    values.emit(Scan(
+        buffer=scan.elements, parts=parts, each=each, carry=carry, fn=scan.fn, identity=scan.identity.value,
+        scope=Scope.THREAD, origin=scan.expr.name,
+    ))
 
 
 def write_scanned_rows(plan: ScanPlan) -> Iterator[Phase]:

@@ -42,7 +42,7 @@ from fuser_lab.codegen.kernel_ir import (
 from fuser_lab.cost.planned_cpu import STACK_BYTES
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
-from fuser_lab.ir.term import Apply, Const, Term, Var, cast, index
+from fuser_lab.ir.term import SLOW, Apply, Const, Term, Var, cast, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.targets import Form
 
@@ -264,6 +264,9 @@ class CpuEmitter(Emitter):
             msg = f"the CPU cannot run a scan over {statement.scope.value} threads."
             raise CodegenError(msg)
         buffer, carry, each, origin = statement.buffer, statement.carry, statement.each, statement.origin
+        if statement.fn in SLOW:
+            self._scan_of_functions(statement)
+            return
         part_totals = [Var(buffer.dtype, f"{carry.name}_{part}") for part in range(statement.parts)]
         place, before = Var(DataType.Index, f"{carry.name}_at"), Var(buffer.dtype, f"{carry.name}_before")
 
@@ -288,6 +291,37 @@ class CpuEmitter(Emitter):
                 self._line(f"{self.term(element(part, place))} = {folded(before, element(part, place))}", origin)
             self._line(f"{carry.name} = {folded(carry, cast(running, carry.dtype))}", origin)
         self._counters.discard(place.name)
+
+    def _scan_of_functions(self, statement: Scan) -> None:
+        """Print such loops for a function that vectors compute: their lanes are the parts, then elements of a part."""
+        buffer, carry, each, origin = statement.buffer, statement.carry, statement.each, statement.origin
+        place, part = Var(DataType.Index, f"{carry.name}_at"), Var(DataType.Index, f"{carry.name}_part")
+        before = Var(buffer.dtype, f"{carry.name}_before")
+        totals = Buffer(name=f"{carry.name}_parts", dtype=buffer.dtype, size=statement.parts, role=Role.SCRATCH)
+        total, element = Load(buffer.dtype, totals, part), Load(buffer.dtype, buffer, place + part * each)
+
+        def folded(a: Term, b: Term) -> str:
+            return self.term(Apply(a.dtype, statement.fn, (a, b)))
+
+        self._counters |= {place.name, part.name}
+        self.alloc(Alloc(buffer=totals, origin=origin))
+        self._line(f"for {part.name} in range({statement.parts}):", origin)
+        with self._indent():
+            self._line(f"{self.term(total)} = {self.constant(buffer.dtype, statement.identity)}", origin)
+        self._line(f"for {place.name} in range({each}):", origin)
+        with self._indent():
+            self._line(f"for {part.name} in range({statement.parts}):", origin)
+            with self._indent():
+                self._line(f"{self.term(total)} = {folded(total, element)}", origin)
+                self._line(f"{self.term(element)} = {self.term(total)}", origin)
+        self._line(f"for {part.name} in range({statement.parts}):", origin)
+        with self._indent():
+            self._line(f"{before.name} = {self.term(cast(carry, buffer.dtype))}", origin)
+            self._line(f"for {place.name} in range({each}):", origin)
+            with self._indent():
+                self._line(f"{self.term(element)} = {folded(before, element)}", origin)
+            self._line(f"{carry.name} = {folded(carry, cast(total, carry.dtype))}", origin)
+        self._counters -= {place.name, part.name}
 
     def barrier(self, statement: Barrier) -> None:
         """Raise CodegenError: threads synchronize only at the end of a parallel loop."""

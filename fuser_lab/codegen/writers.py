@@ -68,6 +68,7 @@ _PLANNERS: Mapping[NestKind, _Planner] = {
     NestKind.CORE_TILES: _writer(cpu_tiles.tile_plan, cpu_tiles.write_tiles),
     NestKind.CORE_ROWS: _rows_of_cores,
     NestKind.CORE_ROWS_WITH_COLUMN_SUMS: _writer(cpu_rows.row_plan, cpu_rows.write_rows_with_column_sums),
+    NestKind.CORE_ROWS_WITH_SCANS: _writer(cpu_rows.row_plan, cpu_rows.write_rows),
     NestKind.CORE_SCANNED_ROWS: _writer(cpu_scans.scan_plan, cpu_scans.write_scanned_rows),
     NestKind.CORE_COLUMNS: _writer(cpu_columns.column_plan, cpu_columns.write_columns),
     NestKind.CORE_SCANNED_COLUMNS: _writer(cpu_scans.scan_plan, cpu_scans.write_scanned_columns),

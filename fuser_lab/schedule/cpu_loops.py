@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from fuser_lab.cost.crossovers import crossover
-from fuser_lab.cost.planned_cpu import CORES, HALF_L1, L2_BYTES, SIDE
+from fuser_lab.cost.planned_cpu import CORES, HALF_L1, L1_BYTES, L2_BYTES, SIDE
+from fuser_lab.dtypes import DataType
 from fuser_lab.schedule.state import LoopSchedule, NestKind, Refused, Space
 
 CPU_PARALLEL_FROM = crossover("cpu.parallel_from")
@@ -13,6 +14,7 @@ CPU_COLUMNS_BYTES = crossover("cpu.columns.bytes")
 CPU_LEAST_TILE = crossover("cpu.columns.least")
 CPU_SUMS_BYTES = L2_BYTES // 2  # bytes of running column sums; the rest of the cache holds rows
 CPU_FEW_UNITS = CORES // 2  # iterations of the parallel loop; with fewer, most cores would be idle, and loops are cut
+SECTION = L1_BYTES // 4 // DataType.Double.itemsize  # elements of a row; scans and what they read stay in the cache
 PARTIAL_ROWS = 256  # rows that are added to one running column sum, which bounds the rounding error of Float sums
 PARTIAL_ELEMENTS = 4096  # elements of a row that are added to one running sum, for the same reason
 PARTIAL_ADDITIONS = 128  # additions to each of the 32 running values of a row's sum in vectors: as many elements in all
@@ -21,7 +23,7 @@ PARTIAL_ADDITIONS = 128  # additions to each of the 32 running values of a row's
 def cpu_loops(space: Space) -> LoopSchedule | Refused:
     """Return the loops of a nest on a CPU; rows that add to column sums are refused if these do not fit in a cache."""
     if space.scans and space.passes > 1:
-        return Refused("a core scans rows in loops of their own")
+        return _loops_with_scans(space)
     loops = _loops(space)
     if not space.column_sums:
         return loops
@@ -59,6 +61,13 @@ def _loops(space: Space) -> LoopSchedule:
     few = units < CPU_FEW_UNITS and space.passes == 1
     split = CORES if parallel and few and space.depth >= 2 * CORES else 1
     return LoopSchedule(kind=NestKind.CORE_COLUMNS, parallel=parallel, tile=tile, split=split, partial=PARTIAL_ROWS)
+
+
+def _loops_with_scans(space: Space) -> LoopSchedule | Refused:
+    """Return the loops of rows that are scanned between passes, if a core keeps a row near."""
+    if not space.inner_reduced or space.column_sums or space.depth > SECTION:
+        return Refused(f"a core scans rows of at most {SECTION} elements between passes")
+    return replace(_loops(replace(space, scans=0)), kind=NestKind.CORE_ROWS_WITH_SCANS)
 
 
 def _scan_loops(space: Space, *, parallel: bool) -> LoopSchedule:

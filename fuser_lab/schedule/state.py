@@ -42,6 +42,7 @@ class NestKind(enum.Enum):
     CORE_TILES = Form.CORES, Style.TILES, "tiles"
     CORE_ROWS = Form.CORES, Style.ROWS, "rows"
     CORE_ROWS_WITH_COLUMN_SUMS = Form.CORES, Style.ROWS, "rows that add to column sums"
+    CORE_ROWS_WITH_SCANS = Form.CORES, Style.ROWS, "rows that are scanned between passes"
     CORE_SCANNED_ROWS = Form.CORES, Style.ROWS, "scanned rows"
     CORE_COLUMNS = Form.CORES, Style.COLUMNS, "columns"
     CORE_SCANNED_COLUMNS = Form.CORES, Style.COLUMNS, "scanned columns"
@@ -344,7 +345,10 @@ PARAMETERS = (
         _K.BLOCK_TILES, _K.BLOCK_TILE_SUMS, _K.CORE_TILES, _K.CORE_COLUMNS, _K.CORE_SCANNED_COLUMNS,
     ),
     _row("vector", "elements of one access", *_BLOCKS - {_K.BLOCK_TILE_SUMS}),
-    _row("grain", "rows of one parallel iteration", _K.CORE_ROWS, _K.CORE_ROWS_WITH_COLUMN_SUMS),
+    _row(
+        "grain", "rows of one parallel iteration",
+        _K.CORE_ROWS, _K.CORE_ROWS_WITH_COLUMN_SUMS, _K.CORE_ROWS_WITH_SCANS,
+    ),
     _row(
         "split", "parts of each reduction",
         _K.BLOCK_ROWS, _K.BLOCK_COLUMNS, _K.BLOCK_TILE_SUMS, _K.CORE_ROWS, _K.CORE_COLUMNS,

@@ -82,6 +82,18 @@ def test_gpu_scans_down_columns_add_each_round_once() -> None:
     assert error(found, -np.cumsum(x.astype(np.float64), 0)) <= 4 * NEAR
 
 
+@pytest.mark.parametrize("dim", [0, 1])
+def test_logarithms_of_running_sums_are_near_and_have_the_reference_s_infinities(dim: int) -> None:
+    x = np.random.default_rng(1).normal(0, 20, (40, 200)).astype(np.float32)
+    x[3, 5], x[7, 100], x[9, :20], x[20:23, 8] = math.nan, math.inf, -math.inf, (math.inf, -math.inf, math.nan)
+    x[30], x[31] = math.inf, -math.inf
+    plan = plan_of(lambda ops, t: ops.neg(ops.logcumsumexp(t, dim)), x.shape)
+    with np.errstate(invalid="ignore"):
+        wanted = -np.logaddexp.accumulate(x.astype(np.float64), axis=dim)
+    for (found,) in (plan.run([x]), lock_step(plan, [x], "cuda")):
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=20 * NEAR)
+
+
 def test_products_overflow_only_as_a_whole() -> None:
     x = np.ones((2, 4096), np.float32)
     x[:, :40], x[:, 2000:2040] = 1e-2, 1e2

@@ -86,7 +86,7 @@ UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
             ("if not folds:", "continue"),
         ],
         "codegen/gpu_rows": [
-            ("if not exprs and not stored and not any(s.written == number for s in pl", "continue"),
+            ("if not exprs and not stored and not scans and not any(s.written == numb", "continue"),
         ],
     },
     "No form reduces a tensor of one element in several passes, whose nest has no axes.": {
