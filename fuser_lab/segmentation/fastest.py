@@ -333,12 +333,15 @@ class _Search:
         The price of a segment counts each expression once, but a kernel computes the elements of a small tensor, such
         as the cosines of a rotation, wherever they are read.
         """
-        best = self._best_of(space)
-        if best and not self.budget.is_late:
-            masks = [mask for group in best.segmented.groups if (mask := space.mask(group.names))]
-            parts = [part for mask in masks for part in with_tables(space, mask)]
-            if len(parts) > len(masks) and sum(parts) == space.all:
+        best, last = self._best_of(space), list[int]()
+        masks = [mask for group in best.segmented.groups if (mask := space.mask(group.names))] if best else []
+        for with_parts in (False, True):
+            if self.budget.is_late:
+                return
+            parts = [part for mask in masks for part in with_tables(space, mask, with_parts=with_parts)]
+            if len(parts) > len(masks) and sum(parts) == space.all and parts != last:
                 self._take_partition(space, parts, before)
+            last = parts
 
     def _split(self, space: TimedSpace, before: Sequence[Attempt]) -> None:
         """Split slow kernels of the best plan where data change places or are summed up, as long as that saves time.

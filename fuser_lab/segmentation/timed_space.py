@@ -2,6 +2,7 @@
 
 import functools
 import operator
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import prod
 
@@ -107,25 +108,28 @@ def parts_of(space: Space, mask: int) -> Iterator[tuple[int, int]]:
                     yield first, mask & ~first
 
 
-def with_tables(space: Space, mask: int) -> list[int]:
+def with_tables(space: Space, mask: int, *, with_parts: bool = False) -> list[int]:
     """Return a set without the tables in it, after these tables; only the set, if a part is not legal as a segment.
 
     A table is a function of small tensors of the set alone that is expensive, such as the cosines of positions or an
     index that a logarithm of distances gives, with what leads to it. Views and parts of it cost nothing where they are
-    read.
+    read. With ``with_parts``, an expensive function of any size is one, too, if several parts of it are read: a kernel
+    whose results consist of parts may compute it for each of them.
     """
     sizes = {i: max((prod(tv.shape) for tv in space.units[i].tensor_outputs), default=0) for i in bits(mask)}
     large = sum(1 << i for i, size in sizes.items() if TABLE * size > max(sizes.values()))
     works = {i: work_of([space.units[i]]) for i in sizes}
     expensive = sum(1 << i for i, work in works.items() if work.special or work.dividing)
+    parts = Counter(tv for i in sizes if space.units[i].kind is OpKind.RESIZE for tv in space.units[i].tensor_inputs)
     tables = 0
     for i in sizes:
         table = (space.above[i] | 1 << i) & mask
         is_part = space.units[i].kind.is_view or space.units[i].kind is OpKind.RESIZE
-        if table & expensive and not (table & large or is_part):
+        in_parts = with_parts and expensive & 1 << i and max(parts[tv] for tv in space.units[i].tensor_outputs) > 1
+        if (table & expensive and not (table & large or is_part)) or in_parts:
             tables |= table
-    parts = [*_components_of(space, tables), *_components_of(space, mask & ~tables)]
-    return parts if tables and all(legal_price(space, part) is not None for part in parts) else [mask]
+    segments = [*_components_of(space, tables), *_components_of(space, mask & ~tables)]
+    return segments if tables and all(legal_price(space, part) is not None for part in segments) else [mask]
 
 
 def _components_of(space: Space, mask: int) -> list[int]:

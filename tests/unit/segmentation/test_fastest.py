@@ -21,7 +21,7 @@ from fuser_lab.segmentation.ideals import Budget
 from fuser_lab.segmentation.rationed import RationedSchedulers
 from fuser_lab.segmentation.replay import Fold
 from fuser_lab.segmentation.timed_plan import TimedPlan, time_model_of
-from fuser_lab.segmentation.timed_space import TimedSpace
+from fuser_lab.segmentation.timed_space import TimedSpace, with_tables
 from tests.benchmarks.optimal import irregular
 from tests.unit.test_plan import made_by
 from tests.unit.test_this_cpu import PLANTED
@@ -492,6 +492,30 @@ def test_a_price_is_corrected_if_the_measured_time_differs_by_more_than_a_quarte
     seconds = ratio * price / time_model_of(plan.oracle).bandwidth
     assert space.correct(plan.segmented, [seconds]) == corrected
     assert space.price(mask) == pytest.approx(ratio * price if corrected else price)
+
+
+@pytest.mark.parametrize(
+    ("rows", "with_parts", "tables"),
+    [(3, False, []), (3, True, [{"sin"}]), (1, True, []), (0, False, [{"sin"}]), (0, True, [{"sin"}])],
+)  # fmt: skip
+def test_tables_and_functions_of_which_several_parts_are_read_are_segments_without_their_parts(
+    rows, with_parts, tables,
+):
+    with FusionDefinition() as fd:
+        x, y = (fd.define_tensor([max(rows, 1), n], contiguity=True) for n in (64, 64 if rows else 4096))
+        sines = fd.ops.sin(x)
+        if rows:
+            read = [fd.ops.slice(sines, [i, 0], [i + 1, 64]) for i in range(rows)]
+        else:
+            read = [fd.ops.broadcast(fd.ops.slice(sines, [0, 3], [1, 4]), [False, False])]
+        for part in read:
+            fd.add_output(fd.ops.mul(y, part))
+    plan = fl.segment(fd, schedulers=fl.OPEN_SCHEDULERS)
+    space = TimedSpace(plan.fusion, plan.oracle, FEW, time_model_of(plan.oracle), ())
+    parts = with_tables(space, space.all, with_parts=with_parts)
+    names = [{unit.op.name for n, unit in enumerate(space.units) if mask >> n & 1} for mask in parts]
+    assert [ops for ops in names if "mul" not in ops] == tables
+    assert sum(parts) == space.all
 
 
 def test_the_best_plans_are_measured_and_the_fastest_is_kept():
