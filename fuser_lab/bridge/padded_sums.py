@@ -32,7 +32,7 @@ def join_sums(graph: Any) -> None:
     for node in list(graph.find_nodes(op="call_function", target=torch_for("fuser_lab.bridge").ops.aten.add.Tensor)):
         if _is_sum(node) and not any(_is_sum(user) and len(node.users) == 1 for user in node.users):
             summands = list(_summands(node))
-            joined = _concatenate(node, summands)
+            joined = _join(node, summands)
             if len(joined) < len(summands):
                 node.replace_all_uses_with(_total(node, joined))
     for node in reversed(graph.nodes):
@@ -58,8 +58,8 @@ def _summands(node: Node) -> Iterable[Node]:
             yield operand
 
 
-def _concatenate(before: Node, summands: Sequence[Node]) -> list[Node]:
-    """Return the summands with concatenations in place of the gradients of disjoint parts of one axis."""
+def _join(before: Node, summands: Sequence[Node]) -> list[Node]:
+    """Return summands, with concatenations in place of the gradients of disjoint parts of one axis."""
     parts: dict[_Part, list[Node]] = {}
     for node in summands:
         part = _part_of(node) if len(node.users) == 1 else None
@@ -72,7 +72,7 @@ def _concatenate(before: Node, summands: Sequence[Node]) -> list[Node]:
             continue
         nodes = [parts[part] for part in here]
         replaced.update(*nodes)
-        gradients = [_total(before, _concatenate(before, [node.args[0] for node in equal])) for equal in nodes]
+        gradients = [_total(before, _join(before, [node.args[0] for node in equal])) for equal in nodes]
         made.append(_concatenation(before, shape_of(nodes[0][0]), dict(zip(here, gradients, strict=True))))
     return [*made, *(node for node in summands if node not in replaced)]
 
