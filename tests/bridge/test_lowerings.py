@@ -183,3 +183,22 @@ def test_a_gpu_compares_a_few_positions_of_each_row_with_its_elements(op, count,
             wanted[row, place] = value + (wanted[row, place] if "add" in op else 0)
     (result,) = fd.reference([given, places, added.astype(kind.numpy)])
     np.testing.assert_array_equal(result.astype(float), wanted)
+
+
+@pytest.mark.parametrize(("count", "by_comparisons"), [(2, True), (7, True), (16, True), (17, False)])
+def test_the_values_of_a_short_axis_are_ranked_by_comparisons(count, by_comparisons):
+    shape = (5, count)
+    like = TracedTensor(shape, (count, 1), "float32", "cpu")
+    order = TracedTensor(shape, (count, 1), "int64", "cpu")
+    middle = TracedTensor((5,), (1,), "float32", "cpu")
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor(list(shape), contiguity=True)
+        values, _ = record(fd, Call("aten.sort.default", (like,), (), (like, order)), [x], {})
+        (y,) = record(fd, Call("aten.select.int", (like, 1, count // 2), (), (middle,)), [values, 1, count // 2], {})
+        fd.add_output(y)
+    names = {expr.op.name for expr in fd.fusion.exprs}
+    assert ("argsort" not in names) == ("lt" in names) == by_comparisons
+    assert "cat" not in names, "the element is read from the part of it"
+    given = np.random.default_rng(count).integers(-3, 4, shape).astype(np.float32)
+    given[2, 0], given[3], given[4, ::2] = np.nan, np.nan, -np.inf
+    np.testing.assert_array_equal(fd.reference([given])[0], np.sort(given, axis=1)[:, count // 2])

@@ -6,6 +6,7 @@ Nothing here imports torch: a call is plain data, so `refusal` needs neither a t
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from operator import itemgetter
 from typing import Any
 
 from fuser_lab.definition.builder import FusionBuilder
@@ -13,6 +14,7 @@ from fuser_lab.definition.handles import Tensor
 from fuser_lab.dtypes import DataType, Kind
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ops import OPS
+from fuser_lab.passes.cat_parts import cat_axis, cat_parts, cat_sources
 from fuser_lab.targets import holders, is_on_host
 
 DTYPES: Mapping[str, DataType] = {
@@ -230,6 +232,17 @@ class Emitter:
     def made_by_passes(self, name: str, *operands: Tensor, **attrs: Any) -> Any:
         """Record an op that has no name in ``fd.ops``."""
         return self._fd.wrap(self._fd.emit(OPS[name], [tensor.val for tensor in operands], **attrs)[0])
+
+    def joined_there(self, x: Tensor, axis: int, start: int, end: int) -> tuple[Any, int] | None:
+        """Return the operand of a concatenation that contains a slice of it, and where the operand begins; or None."""
+        makers = {value: expr for expr in self._fd.recorded_exprs for value in expr.outputs}
+        cat = makers.get(x.val)
+        if cat is None or cat.op.name != "cat" or cat_axis(cat) != axis:
+            return None
+        for source, (first, last) in zip(cat_sources(cat, makers) or (), map(itemgetter(1), cat_parts(cat)), strict=False):
+            if first <= start < end <= last:
+                return self._fd.wrap(source), first
+        return None
 
     @property
     def dtype(self) -> DataType:

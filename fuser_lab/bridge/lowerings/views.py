@@ -99,6 +99,9 @@ def slice_of(to: Emitter, x: Any, axis: int, start: int, end: int, step: int = 1
         return to.ops.index_select(x, to.places(count, start, step), axis)
     if (start, end) == (0, shape[axis]):
         return x
+    if joined := to.joined_there(x, axis, start, end):
+        operand, first = joined
+        return slice_of(to, operand, axis, start - first, end - first)
     starts = [start if place == axis else 0 for place in range(len(shape))]
     ends = [end if place == axis else size for place, size in enumerate(shape)]
     return to.ops.slice(x, starts, ends)
