@@ -182,3 +182,17 @@ def test_a_gpu_compares_a_few_positions_of_each_row_with_its_elements(op, count,
             wanted[row, place] = value + (wanted[row, place] if "add" in op else 0)
     (result,) = fd.reference([given, places, added.astype(kind.numpy)])
     np.testing.assert_array_equal(result.astype(float), wanted)
+
+
+def test_a_few_positions_are_compared_on_a_gpu(monkeypatch):
+    torch = needs("torch")
+    monkeypatch.setattr("fuser_lab.bridge.lowerings.indexing.has_own_memory", lambda device: True)
+
+    def write(x, index, source):
+        return torch.index_copy(x, 1, index, source) * 2, torch.index_copy(x, -2, index[:1], source[:, :1]).sin()
+
+    inputs = torch.randn(3, 9, 4), torch.tensor([7, 2]), torch.randn(3, 2, 4)
+    captured = fl.from_torch(write, *inputs)
+    assert len(captured.regions) == 1
+    for value, expected in zip(captured.run(*inputs), write(*inputs), strict=True):
+        assert torch.allclose(value, expected, rtol=1e-6, atol=1e-7)
