@@ -202,3 +202,17 @@ def test_the_values_of_a_short_axis_are_ranked_by_comparisons(count, by_comparis
     given = np.random.default_rng(count).integers(-3, 4, shape).astype(np.float32)
     given[2, 0], given[3], given[4, ::2] = np.nan, np.nan, -np.inf
     np.testing.assert_array_equal(fd.reference([given])[0], np.sort(given, axis=1)[:, count // 2])
+
+
+def test_a_few_positions_are_compared_on_a_gpu(monkeypatch):
+    torch = needs("torch")
+    monkeypatch.setattr("fuser_lab.bridge.lowerings.indexing.has_own_memory", lambda device: True)
+
+    def write(x, index, source):
+        return torch.index_copy(x, 1, index, source) * 2, torch.index_copy(x, -2, index[:1], source[:, :1]).sin()
+
+    inputs = torch.randn(3, 9, 4), torch.tensor([7, 2]), torch.randn(3, 2, 4)
+    captured = fl.from_torch(write, *inputs)
+    assert len(captured.regions) == 1
+    for value, expected in zip(captured.run(*inputs), write(*inputs), strict=True):
+        assert torch.allclose(value, expected, rtol=1e-6, atol=1e-7)

@@ -132,8 +132,8 @@ def _var_mean(to: Emitter, x: Any, dims: Any = None, *, correction: Any = None, 
 
 # Sorts: values of short axes by a network of comparisons; the array library evaluates others inside the plan.
 
-# Maximum elements of an axis that is sorted in registers: 63 comparators of four instructions exchange 16 elements. That
-# is 16 for each, a third of what an H200 executes (29e12 a second) while it moves the 8 bytes of an element (4.2e12).
+# Maximum elements of an axis that is sorted in registers: 63 comparators of four instructions exchange 16 elements, which
+# are 16 for each, a third of what an H200 executes (29e12 a second) while it moves the 8 bytes of an element (4.2e12).
 _MOST_SORTED = 16
 
 
@@ -151,7 +151,7 @@ def _comparators(count: int) -> Iterator[tuple[int, int]]:
         span *= 2
 
 
-def _ranked(to: Emitter, x: Any, axis: int) -> list[Any]:
+def _rank(to: Emitter, x: Any, axis: int) -> list[Any]:
     """Return the smallest elements along an axis, the second smallest, and so on, each with an axis of one element."""
     ops, parts = to.ops, [slice_of(to, x, axis, place, place + 1) for place in range(to.shape(x)[axis])]
     for low, high in _comparators(len(parts)):
@@ -198,7 +198,7 @@ def _sort(to: Emitter, x: Any, dim: int = -1, descending: bool = False, *, stabl
     order = _order(to, x, axis, descending)
     if not 1 < to.shape(x)[axis] <= _MOST_SORTED:
         return [to.ops.take_along_axis(x, order, axis), order]
-    parts = _ranked(to, x, axis)
+    parts = _rank(to, x, axis)
     return [to.ops.cat(parts[::-1] if descending else parts, axis), order]
 
 
@@ -231,7 +231,7 @@ def _middle(to: Emitter, x: Any, axis: int, place: int, keepdim: bool) -> list[A
         first = to.ops.max(to.ops.where(to.ops.isnan(x), 1, 0), [axis], True)
         at = to.ops.where(to.ops.eq(first, 1), place_of(to, x, "max", axis, keepdim=True)[1], at)
     if to.shape(x)[axis] <= _MOST_SORTED:
-        parts = _ranked(to, x, axis)
+        parts = _rank(to, x, axis)
         middle = to.ops.where(to.ops.isnan(parts[-1]), parts[-1], parts[place]) if x.dtype.is_float else parts[place]
     else:
         middle = to.ops.take_along_axis(x, at, axis)
