@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from fuser_lab.codegen.kernel_ir import Block, If, Let, Load, Loop, Reduce, Scan, Statement, map_terms, walk
-from fuser_lab.codegen.rewrites import names_of, without
+from fuser_lab.codegen.rewrites import made_of_data, names_of, without
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
 
@@ -41,6 +41,8 @@ loop(
 
 def without_known_conditions(body: Block) -> Block:
     """Return statements without selections whose conditions are decided by the ranges of integers."""
+    if not made_of_data(body):
+        return body
     changing = frozenset(s.name for s in walk(body) if isinstance(s, Let) and s.update)
     replaced, _ = _block(body, {}, changing)
     return body if replaced == body else without(replaced, names_of(body) - names_of(replaced))
