@@ -132,8 +132,8 @@ def _var_mean(to: Emitter, x: Any, dims: Any = None, *, correction: Any = None, 
 
 # Sorts: values of short axes by a network of comparisons; the array library evaluates others inside the plan.
 
-# Maximum elements of an axis that is sorted in registers: 63 comparators of four instructions exchange 16 elements, which
-# are 16 for each, a third of what an H200 executes (29e12 a second) while it moves the 8 bytes of an element (4.2e12).
+# Maximum elements of an axis that is sorted in registers: 63 comparators of four instructions exchange 16 elements. So
+# each takes 16, a third of what an H200 executes (29e12 a second) while it moves the element's 8 bytes (4.2e12).
 _MOST_SORTED = 16
 
 
@@ -152,7 +152,10 @@ def _comparators(count: int) -> Iterator[tuple[int, int]]:
 
 
 def _rank(to: Emitter, x: Any, axis: int) -> list[Any]:
-    """Return the smallest elements along an axis, the second smallest, and so on, each with an axis of one element."""
+    """Return the smallest elements along an axis, the second smallest, and so on, each with an axis of one element.
+
+    A NaN is the largest. Results are the elements themselves, so zeros keep their signs.
+    """
     ops, parts = to.ops, [slice_of(to, x, axis, place, place + 1) for place in range(to.shape(x)[axis])]
     for low, high in _comparators(len(parts)):
         a, b = parts[low], parts[high]
@@ -207,24 +210,9 @@ def _argsort(to: Emitter, x: Any, dim: int = -1, descending: bool = False) -> An
     return _order(to, x, axis_of(dim, x.ndim), descending)
 
 
-def _short(call: Call) -> str | None:
-    """Refuse what torch selects without sorting."""
-    x, dim = call.tensors[0], call.argument(2, "dim", -1)
-    is_long = x.ndim and x.shape[axis_of(dim, x.ndim)] > _MOST_SORTED
-    return _sortable(call) or (f"kernels sort {_MOST_SORTED} elements at most" if is_long else None)
-
-
-@lowering("aten.topk.default", refuse=_short)
-def _topk(
-    to: Emitter, x: Any, k: int, dim: int = -1, largest: bool = True, in_order: bool = True,
-) -> list[Any]:
-    axis = axis_of(dim, x.ndim)
-    return [slice_of(to, each, axis, 0, k) for each in _sort(to, x, dim, largest)]
-
-
 def _middle(to: Emitter, x: Any, axis: int, place: int, keepdim: bool) -> list[Any]:
     """Return the element with a given rank along an axis, and its index; the first of equal elements."""
-    order = _order(to, x, axis, descending=False)
+    order = to.ops.argsort(x, axis, False, True)  # which of equal elements is torch's choice, so torch makes it
     at = slice_of(to, order, axis, place, place + 1)
     if x.dtype.is_float:
         # The median of elements with a NaN is NaN; the index of the first is returned.

@@ -6,7 +6,6 @@ Nothing here imports torch: a call is plain data, so `refusal` needs neither a t
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from operator import itemgetter
 from typing import Any
 
 from fuser_lab.definition.builder import FusionBuilder
@@ -239,7 +238,7 @@ class Emitter:
         cat = makers.get(x.val)
         if cat is None or cat.op.name != "cat" or cat_axis(cat) != axis:
             return None
-        for source, (first, last) in zip(cat_sources(cat, makers) or (), map(itemgetter(1), cat_parts(cat)), strict=False):
+        for source, (_, (first, last)) in zip(cat_sources(cat, makers) or (), cat_parts(cat), strict=False):
             if first <= start < end <= last:
                 return self._fd.wrap(source), first
         return None
