@@ -135,7 +135,7 @@ def test_what_writes_to_tensors_stays_after_and_before_their_readers() -> None:
 def test_views_of_results_and_slices_of_inputs_in_a_list() -> None:
     def function(x: Any, y: Any, z: Any) -> tuple[Any, ...]:
         parts = [part * 0.5 + 1 for part in (x[1:], y, z)]
-        return (*(part.view(4, -1) for part in parts), torch.sort(parts[0])[0])
+        return (*(part.view(4, -1) for part in parts), torch.sort(parts[0], 0)[0])
 
     values = tensors([(49, 8), (32, 4), (16,)])
     results, launched, before = warm(function, *values)

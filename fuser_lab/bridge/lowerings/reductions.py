@@ -151,7 +151,7 @@ def _comparators(count: int) -> Iterator[tuple[int, int]]:
         span *= 2
 
 
-def _rank(to: Emitter, x: Any, axis: int) -> list[Any]:
+def _by_rank(to: Emitter, x: Any, axis: int) -> list[Any]:
     """Return the smallest elements along an axis, the second smallest, and so on, each with an axis of one element.
 
     A NaN is the largest. Results are the elements themselves, so zeros keep their signs.
@@ -201,7 +201,7 @@ def _sort(to: Emitter, x: Any, dim: int = -1, descending: bool = False, *, stabl
     order = _order(to, x, axis, descending)
     if not 1 < to.shape(x)[axis] <= _MOST_SORTED:
         return [to.ops.take_along_axis(x, order, axis), order]
-    parts = _rank(to, x, axis)
+    parts = _by_rank(to, x, axis)
     return [to.ops.cat(parts[::-1] if descending else parts, axis), order]
 
 
@@ -219,7 +219,7 @@ def _middle(to: Emitter, x: Any, axis: int, place: int, keepdim: bool) -> list[A
         first = to.ops.max(to.ops.where(to.ops.isnan(x), 1, 0), [axis], True)
         at = to.ops.where(to.ops.eq(first, 1), place_of(to, x, "max", axis, keepdim=True)[1], at)
     if to.shape(x)[axis] <= _MOST_SORTED:
-        parts = _rank(to, x, axis)
+        parts = _by_rank(to, x, axis)
         middle = to.ops.where(to.ops.isnan(parts[-1]), parts[-1], parts[place]) if x.dtype.is_float else parts[place]
     else:
         middle = to.ops.take_along_axis(x, at, axis)
