@@ -258,7 +258,7 @@ class FusionDefinition(Executable, FusionBuilder, public=True):
                 maps = [self.segment_index_space_maps[segment] for segment in self.segments]
                 self._segmented = SegmentedDefinition(
                     self.fusion, self.state, begun.lifting, begun.decided, self.segments, maps,
-                    self.map_value_to_last_used_segment,
+                    self.map_value_to_last_used_segment, begun.results,
                 )
                 self._made = {number: name for name, number in begun.made.items()}
                 self._decided = {number: name for name, number in begun.decided.items()}

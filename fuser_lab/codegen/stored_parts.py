@@ -69,27 +69,29 @@ def with_stored_parts(segment: Fusion, layouts: Mapping[TensorView, Layout]) -> 
 def _parts(segment: Fusion, tensor: TensorView, layout: Layout, ops: tuple[Expr, ...] = ()) -> list[_Piece]:
     """Return the parts of a tensor that is stored with a layout, after some ops; itself if nothing joins it."""
     whole = [_Piece(tensor=tensor, layout=layout, ops=ops)]
-    maker = segment.producers.get(tensor)
-    if maker is None or len(segment.users.get(tensor, ())) + segment.outputs.count(tensor) > 1:
-        return whole
-    if maker.op.name == "cat":
-        dim, pieces, start = cat_axis(maker), list[_Piece](), 0
-        for source in cat_sources(maker, segment.producers) or ():
-            pieces += _parts(segment, source, replace(layout, offset=layout.offset + start * layout.strides[dim]), ops)
-            start += source.shape[dim]
-        return pieces or whole
-    if len(maker.tensor_inputs) != 1:
-        return whole
-    (source,) = maker.tensor_inputs
-    if maker.kind is OpKind.BROADCAST:
-        flags = maker.attr("is_broadcast_dim")
-        assert isinstance(flags, tuple)
-        strides = tuple(stride for stride, is_new in zip(layout.strides, flags, strict=True) if not is_new)
-        pieces = _parts(segment, source, replace(layout, strides=strides), ops)
-    elif maker.kind is OpKind.POINTWISE and source.shape == tensor.shape:
-        pieces = _parts(segment, source, layout, (maker, *ops))
-    else:
-        return whole
+    while True:
+        maker = segment.producers.get(tensor)
+        if maker is None or len(segment.users.get(tensor, ())) + segment.outputs.count(tensor) > 1:
+            return whole
+        if maker.op.name == "cat":
+            break
+        if len(maker.tensor_inputs) != 1:
+            return whole
+        (source,) = maker.tensor_inputs
+        if maker.kind is OpKind.BROADCAST:
+            flags = maker.attr("is_broadcast_dim")
+            assert isinstance(flags, tuple)
+            strides = tuple(stride for stride, is_new in zip(layout.strides, flags, strict=True) if not is_new)
+            layout = replace(layout, strides=strides)
+        elif maker.kind is OpKind.POINTWISE and source.shape == tensor.shape:
+            ops = (maker, *ops)
+        else:
+            return whole
+        tensor = source
+    dim, pieces, start = cat_axis(maker), list[_Piece](), 0
+    for operand in cat_sources(maker, segment.producers) or ():
+        pieces += _parts(segment, operand, replace(layout, offset=layout.offset + start * layout.strides[dim]), ops)
+        start += operand.shape[dim]
     return pieces if len(pieces) > 1 else whole
 
 

@@ -78,7 +78,7 @@ def stores_singly(statements: Block, name: str, size: int) -> bool:
     Loads for the next element wait for it, because they may be from the same memory.
     """
     return any(
-        access.step != 0 and access.width(size) <= 1 for access in (
+        access.step and access.width(size) <= 1 for access in (
             access_of(buffer, position, name) for buffer, position, load in tensor_accesses(statements) if load is None)
     )
 

@@ -49,6 +49,8 @@ class SegmentedDefinition:
         For each segment, the number in the definition of each of its inputs and outputs, by its number in the segment.
     last_used
         The position of the last segment that reads a value, by the value's number in the definition.
+    results
+        The number of each output of the definition.
 
     Attributes
     ----------
@@ -59,6 +61,7 @@ class SegmentedDefinition:
     def __init__(
         self, fusion: Fusion, state: FusionState, lifting: Lifting, decided: Mapping[str, int],
         segments: Sequence[Definition], maps: Sequence[Mapping[int, int]], last_used: Mapping[int, int],
+        results: Sequence[int],
     ) -> None:
         self._fusion = fusion
         self._lifting = lifting
@@ -68,7 +71,7 @@ class SegmentedDefinition:
         self._deciding = [v.name in fusion.deciding_scalars for v in fusion.inputs]
         self._ways: OrderedDict[tuple[Any, ...], _Way] = OrderedDict()
         self._lock = new_lock()
-        self.manager = _manager(fusion, state, segments, maps, last_used)
+        self.manager = _manager(fusion, state, segments, maps, last_used, results)
 
     def execute(
         self, flat: Sequence[Any], *, device: object = None, _enable_options: Iterable[str] = (),
@@ -122,9 +125,9 @@ class SegmentedDefinition:
 
 def _manager(
     fusion: Fusion, state: FusionState, segments: Sequence[Definition], maps: Sequence[Mapping[int, int]],
-    last_used: Mapping[int, int],
+    last_used: Mapping[int, int], results: Sequence[int],
 ) -> ArgumentManager:
-    lasting = {*state.outputs, *state.inputs}
+    lasting = {*results, *state.inputs}
     steps = []
     for index, (segment, numbers) in enumerate(zip(segments, maps, strict=True)):
         reads = tuple(numbers[fid] for fid in segment.state.inputs)
@@ -141,12 +144,12 @@ def _manager(
         for axis in range(value.ndim)
     ]
     places = {value.name: place for place, value in enumerate(fusion.inputs)}
-    returned = [state.fid_of[tv.name] for tv in fusion.outputs if tv not in fusion.hidden]
+    number_of = dict(zip(fusion.outputs, results, strict=True))
     return ArgumentManager(
         inputs=state.inputs,
-        outputs=tuple(returned),
+        outputs=tuple(number for tv, number in zip(fusion.outputs, results, strict=True) if tv not in fusion.hidden),
         extents=tuple((-n, *where) for n, where in enumerate(axes, 1) if -n in read),
-        updates=tuple((state.fid_of[out.name], places[over.name], over.name) for out, over in fusion.aliases),
+        updates=tuple((number_of[out], places[over.name], over.name) for out, over in fusion.aliases),
         segments=tuple(steps),
     )
 

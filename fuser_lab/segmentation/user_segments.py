@@ -80,6 +80,11 @@ class SegmentationState:
         """The number of each tensor that passes or the segmenter created, by name; raises as `segmented` does."""
         return {name: number for name, number in self._numbers.items() if number >= self._first_made}
 
+    @property
+    def results(self) -> tuple[int, ...]:
+        """The number of each output; those that a pass made one have one number. Raises as `segmented` does."""
+        return tuple(self._numbers[tv.name] for tv in self._ready("results").segmented.fusion.outputs)
+
     def setup_segmentation(
         self, inputs: Sequence[Described], oracle: SchedulerOracle, options: SegmenterOptions | None = None,
         strategy: "Strategy" = "bottom_up",

@@ -82,7 +82,7 @@ def _floats(count: int, dtype: str = "Float") -> str:
     return f"fd.ops.mul(fd.ops.cast({_whole(count)}, dtype=DataType.{dtype}), 0.5)"
 
 
-_ROWS = "fd.ops.cumsum(fd.ops.cast(fd.ops.ge(a, 0.0), DataType.Int), -1)"
+_ROWS = "fd.ops.reshape(fd.ops.iota(27, -5), [3, 9])"  # the length of rows must be known
 composite(
     "bucketize", _bucketize,
     "How many of the sorted boundaries are below each element of arg, or at most the element with right=True.",
@@ -100,8 +100,8 @@ composite(
     "searchsorted", _search_rows,
     "How many elements of each row of sorted_sequence are below each element of arg, or at most it with right=True.",
     (
-        Sample(f"fd.ops.searchsorted({_ROWS}, b)", (Arg((3, 9)), Arg((3, 4), N, -1, 9))),
-        Sample(f"fd.ops.searchsorted({_ROWS}, b, right=True)", (Arg((2, 3, 5)), Arg((2, 3, 1), N, -1, 6))),
-        Sample(f"fd.ops.searchsorted({_ROWS}, b, out_int32=True)", (Arg((16,)), Arg((2, 3), N, -1, 17))),
+        Sample(f"fd.ops.searchsorted({_whole(9)}, a)", (Arg((3, 4), N, -5, 9),)),
+        Sample(f"fd.ops.searchsorted({_ROWS}, fd.ops.reshape(fd.ops.iota(12, -6, 3), [3, 4]), right=True)", ()),
+        Sample(f"fd.ops.searchsorted({_floats(16)}, a, out_int32=True)", (Arg((2, 3)),)),
     ),
 )
