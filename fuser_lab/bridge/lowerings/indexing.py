@@ -91,7 +91,8 @@ def _index_copy(to: Emitter, x: Any, dim: int, index: Any, source: Any) -> Any:
     def along(places: Any, size: int) -> Any:
         return to.reshape(places, [size if place == axis else 1 for place in range(x.ndim)])
 
-    if count > _most_compared(to):
+    # On the host, the array library says which position is out of range.
+    if count > _COMPARED or not has_own_memory(to.call.result.device):
         return to.ops.scatter(x, to.expand(along(index, count), to.shape(source)), source, axis)
     places = along(to.places(target[axis]), target[axis])
     for place in range(count):  # of sources with equal positions, torch may take any
