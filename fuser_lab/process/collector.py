@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from fuser_lab.process.forks import after_fork, new_lock
 
-RARELY = 1_000  # collections of the middle generation between two of all objects
+ALLOCATIONS = 200_000  # allocations between two rare collections of the youngest generation
 
 _LOCK = new_lock()
 _PAUSING: list[int] = []  # the thread of each `collector_paused`
@@ -43,18 +43,19 @@ def collector_paused() -> Iterator[None]:
 
 @contextmanager
 def collecting_rarely() -> Iterator[None]:
-    """Let the cyclic collector visit old objects rarely; cycles of young ones are freed as usual.
+    """Let the cyclic collector run rarely.
 
     A capture creates millions of objects that nearly all live until it ends, and so does Numba when it compiles a
-    kernel: at Python's own thresholds, the collector takes a fifth of a capture's time, most of it for all objects of
-    the process. Young objects are still in the processor's cache, so they are visited in small numbers. Contexts may
-    overlap in several threads.
+    kernel: at Python's own threshold, the collector takes a fifth of a capture's time. Contexts may overlap in several
+    threads.
     """
     with _LOCK:
         before = _BEFORE[0][1] if _BEFORE else gc.get_threshold()
         entry = threading.get_ident(), before
         _BEFORE.append(entry)
-        gc.set_threshold(*before[:2], max(before[2], RARELY))
+        least, *older = before
+        if least:  # 0: the collector is off
+            gc.set_threshold(max(least, ALLOCATIONS), *older)
     try:
         yield
     finally:

@@ -316,20 +316,8 @@ def test_a_capture_puts_the_garbage_collector_back():
     with collecting_rarely():
         with collecting_rarely():
             pass
-        assert gc.get_threshold()[2] > before[2]
+        assert gc.get_threshold()[0] > before[0]
     fl.from_torch(lambda x: x + 1, torch.ones(3))
-    assert gc.get_threshold() == before
-
-
-def test_the_collector_visits_old_objects_rarely_while_torch_compiles():
-    def compiler(gm, _):
-        during.append(gc.get_threshold())
-        return gm
-
-    before, during = gc.get_threshold(), []
-    torch.compile(lambda x: x + 2, backend="fuser_lab")(torch.ones(3))  # registers again after a reset of torch
-    torch.compile(lambda x: x + 3, backend=compiler)(torch.ones(3))
-    assert during[0][2] > before[2]
     assert gc.get_threshold() == before
 
 
