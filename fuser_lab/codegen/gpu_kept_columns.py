@@ -206,14 +206,14 @@ def _pass(
     width, steps = schedule.vector, schedule.registers
     saved = {s.tensor: columns.words[s.tensor] for s in plan.saved if s.written < number}
     loaded = {tv: columns.words[tv] for tv in step.loads if tv in columns.words}
-    others = {tv: words_of(values, tv, step.ahead * width, "next") for tv in step.loads if tv not in loaded}
+    ahead = {tv: words_of(values, tv, step.ahead * width, "next") for tv in step.loads if tv not in loaded}
     # Elements that are not adjacent in memory are loaded one by one, so nothing has filled their words yet.
     new = {s.tensor: columns.words[s.tensor] for s in plan.saved if s.written == number and s.tensor not in loaded}
     shared = values_of_columns(code, step.shared, width, g, earlier)
     _load(columns, step, g, loaded, range(steps))
     for first in range(0, steps, step.ahead):
         rows = range(first, min(first + step.ahead, steps))
-        _load(columns, step, g, others, rows)
+        _load(columns, step, g, ahead, rows)
         with (
             _each_row(columns, rows, guard_index if step.stored else clamp_index) as (u, q, inside),
             each_neighbour(values, width) as v,
@@ -222,7 +222,7 @@ def _pass(
             slot = values.simplify((u + first) * width + v)
             for tensor, buffer in {**saved, **loaded}.items():
                 know_word(code, tensor, buffer, places, slot)
-            for tensor, buffer in others.items():
+            for tensor, buffer in ahead.items():
                 know_word(code, tensor, buffer, places, u * width + v)
             for tensor, buffer in shared.items():
                 know_word(code, tensor, buffer, places, v)

@@ -360,8 +360,9 @@ def _first_two(nest: Nest, levels: Mapping[Val, int], besides: Sequence[Expr] = 
     """
     counted = [e for e in nest.reductions if e not in besides]
     by_level = [[e for e in counted if levels.get(e.inputs[0], 0) == level] for level in (0, 1)]
-    others = (*nest.full, *(expr.inputs[0] for expr in nest.scans))
-    if any(len(exprs) != 1 for exprs in by_level) or any(levels.get(v, 0) < len(by_level) for v in others):
+    stored_or_scanned = (*nest.full, *(expr.inputs[0] for expr in nest.scans))
+    is_early = any(levels.get(v, 0) < len(by_level) for v in stored_or_scanned)
+    if is_early or any(len(exprs) != 1 for exprs in by_level):
         return None
     (first,), (second,) = by_level
     return first, second

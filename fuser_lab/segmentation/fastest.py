@@ -269,9 +269,9 @@ class _Search:
         budget = Budget(states=self.options.search_states, seconds=self.options.search_seconds)
         budget.limit(SHARE_OF_ONE / OF_ONE * self.options.search_calls * saved)
         self.budget, self.rationed = budget, RationedSchedulers(self.oracle, self.closed, budget.states, budget)
-        others = list(self.known)
+        plans = list(self.known)
         self._take_whole()
-        self.known = [*others, *map(self._as_scheduled, self.known[len(others) :])]
+        self.known = [*plans, *map(self._as_scheduled, self.known[len(plans) :])]
 
     def _take_whole(self) -> None:
         """Make the plan of one kernel known, if there is one.

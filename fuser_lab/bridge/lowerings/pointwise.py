@@ -19,8 +19,8 @@ _FLOAT = (
     "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "erfc", "erfinv", "exp", "exp2", "expm1",
     "lgamma", "log", "log10", "log1p", "log2", "reciprocal", "rsqrt", "sigmoid", "sin", "sinh", "sqrt", "tan", "tanh",
 )
-_KEPT = ("abs", "ceil", "floor", "neg", "relu", "round", "trunc", "bitwise_not")
-_ANY = ("isfinite", "isinf", "isnan", "isneginf", "isposinf", "signbit", "logical_not", "silu")
+_OF_OPERANDS_DTYPE = ("abs", "ceil", "floor", "neg", "relu", "round", "trunc", "bitwise_not")
+_OF_ANY_DTYPE = ("isfinite", "isinf", "isnan", "isneginf", "isposinf", "signbit", "logical_not", "silu")
 
 
 def _float_function(name: str) -> Callable[..., Any]:
@@ -40,9 +40,9 @@ def _same_dtype(name: str) -> Callable[..., Any]:
     return lower
 
 
-for _name in _KEPT:
+for _name in _OF_OPERANDS_DTYPE:
     lowering(f"aten.{_name}.default")(_same_dtype(_name))
-for _name in _ANY:
+for _name in _OF_ANY_DTYPE:
     lowering(f"aten.{_name}.default")(by_op(_name))
 
 
