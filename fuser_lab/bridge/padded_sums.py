@@ -96,9 +96,9 @@ _PARTS = frozenset({"aten.select_backward.default", "aten.slice_backward.default
 
 def _total(before: Node, summands: Sequence[Node]) -> Node:
     """Return the sum of some values, computed in front of a node."""
-    total, *others = summands
-    for other in others:
-        total = insert_call(before, torch_for("fuser_lab.bridge").ops.aten.add.Tensor, (total, other))
+    total, *later = summands
+    for summand in later:
+        total = insert_call(before, torch_for("fuser_lab.bridge").ops.aten.add.Tensor, (total, summand))
     return total
 
 

@@ -145,9 +145,9 @@ def _range(fn: str, ranges: list[Range]) -> Range:
             return 0, (1 << max(high, other_high).bit_length()) - 1
         case "shr" if other_low == other_high and 0 <= other_low < _BITS:
             return low >> other_low, high >> other_low
-        case "mod" if other_low == other_high > 0:
+        case "mod" if low >= 0 and other_low == other_high > 0:  # of a negative number, C's has its sign
             return 0, other_high - 1
-        case "floordiv" if other_low == other_high > 0:
+        case "floordiv" if low >= 0 and other_low == other_high > 0:
             return low // other_low, high // other_low
         case "lt" | "ge" if high < other_low or low >= other_high:
             return (int((high < other_low) == (fn == "lt")),) * 2
