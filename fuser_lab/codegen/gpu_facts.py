@@ -23,7 +23,7 @@ from fuser_lab.ir import Expr, OpKind, Scalar, TensorView, Val, needed_exprs
 from fuser_lab.ir.term import Apply, Term, Var, index
 from fuser_lab.ops import OPS
 from fuser_lab.schedule.gpu_column_loops import MANY, SHORT
-from fuser_lab.schedule.gpu_element_loops import LOOKUPS
+from fuser_lab.schedule.gpu_element_loops import LOOKUPS, SHARING, THREADS
 from fuser_lab.schedule.gpu_row_loops import STAGED_BYTES, gains_from_copies
 from fuser_lab.schedule.gpu_tile_sum_loops import tile_sum_loops
 from fuser_lab.schedule.state import Space
@@ -501,7 +501,7 @@ class GpuFacts(NestFacts):
         least = LOOKUPS if looked_up else 1
         return replace(
             space, repeats=self._repeats(space.rows, space.vector, least), looked_up=looked_up,
-            slow_scalars=any(map(_is_slow_scalar, self.fusion.exprs)),
+            slow_shared=self._shares_slow_values(space.rows, space.vector),
         )
 
     def _shares_between_halves(self, vector: int) -> bool:
@@ -554,6 +554,20 @@ class GpuFacts(NestFacts):
         shared = 0 if held else sum(b.dtype.itemsize for b in common)
         return max(sum(b.dtype.itemsize for b in read) - sum(b.dtype.itemsize for b in common), 1), shared
 
+    def _shares_slow_values(self, count: int, vector: int) -> bool:
+        """Whether `SHARING` chunks of a thread need one value of a function that takes long, as channels of images do."""
+        slow = [expr for expr in self.fusion.exprs if _is_slow(expr)]
+        if any(isinstance(expr.outputs[0], Scalar) for expr in slow):
+            return True
+        distance = -(-count // (vector * THREADS * SHARING)) * THREADS * vector
+        part, chunk, v = index_var("part"), index_var("chunk"), index_var("v")
+        ranges = {"part": (0, SHARING - 1), "chunk": (0, max(distance // vector - 1, 0)), "v": (0, vector - 1)}
+        places = axis_indices(self.nest.kept, part * distance + chunk * vector + v, ranges)
+        return any(
+            all("part" not in variables(simplify(component, ranges)) for component in self.nest.at(expr.out, places))
+            for expr in slow if expr.out in self.nest.index
+        )
+
     # Elements at data-dependent positions
 
     def lookups(self) -> dict[Expr, int]:
@@ -579,13 +593,13 @@ class GpuFacts(NestFacts):
         return [read for read in reads if isinstance(read, Read) and counted_position(read, producers) is None]
 
 
-def _is_slow_scalar(expr: Expr) -> bool:
-    """Whether an expression computes a scalar, which every thread does, by a slow function."""
-    if not isinstance(expr.outputs[0], Scalar) or OPS[expr.op.name].scalar is None:
+def _is_slow(expr: Expr) -> bool:
+    """Whether an expression computes elements, or a scalar in every thread, by a function that takes long."""
+    if OPS[expr.op.name].scalar is None:
         return False
     operands = [Var(value.dtype.compute, value.name) for value in expr.inputs]
     parts = result_element(expr, operands).walk()
-    return any(isinstance(part, Apply) and function_class(part.fn) == "special" for part in parts)
+    return any(isinstance(part, Apply) and function_class(part.fn) != "simple" for part in parts)
 
 
 def gpu_facts(facts: NestFacts) -> GpuFacts:

@@ -83,6 +83,7 @@ class _Vectorizer:
         self._data = made_of_data(body)
         self._slot: Term = index(0)  # slot of the first word in this iteration of the enclosing UNROLL loop
         self._rounds = 1
+        self._varying: frozenset[str] = frozenset()  # names with another value in each iteration of an UNROLL loop
 
     def _learn(self, name: str, value: Term) -> None:
         """Record the definition of an index variable, because names may be reused in the next block."""
@@ -260,8 +261,9 @@ class _Vectorizer:
                 width = access.width(around.count) if access else 0
                 if width < 2:
                     return self._in_window(value, tuple(range(around.count)), around, moves)
-                words, slot = self._words(buffer, around.count)
                 start = substitute(resolve(position, self._inner(around)), {around.loop.var: index(0)})
+                varies = depends_on(resolve(start, self._definitions), self._varying)
+                words, slot = self._words(buffer, around.count, self._rounds if varies else 1)
                 moves.before.append(VectorLoad(
                     buffer=buffer, position=simplify(start, {}), words=words, slot=slot, count=around.count,
                     width=width, origin=origin,
@@ -354,15 +356,20 @@ class _Vectorizer:
     # Several iterations, loads first
 
     def _unroll(self, loop: Loop) -> Iterator[Statement]:
-        outer = self._slot, self._rounds
+        outer = self._slot, self._rounds, self._varying
         rounds = _rounds(loop)
         self._slot = simplify(self._slot * rounds + Var(DataType.Index, loop.var), {})
         self._rounds *= rounds
+        inside = {s.name for s in walk(loop.body) if isinstance(s, Let | Reduce)}
+        self._varying |= {loop.var, *inside, *(s.var for s in walk(loop.body) if isinstance(s, Loop))}
         body = self._block(loop.body)
-        self._slot, self._rounds = outer
+        self._slot, self._rounds, self._varying = outer
         ahead = _loads_ahead(body)
         if ahead:
-            yield replace(loop, body=ahead)
+            once = tuple(s for s in ahead if isinstance(s, VectorLoad) and not _used_names(s) & {loop.var, *inside})
+            yield from once
+            if rest := tuple(s for s in ahead if s not in once):
+                yield replace(loop, body=rest)
             body = _without(body)
         yield replace(loop, body=body)
 

@@ -261,7 +261,7 @@ ROWS: Final[tuple[Crossover, ...]] = (
         _choice("2026-11-21"),
     ),
     _row(
-        "gpu.elements.after_scalars", 4, "chunks per thread", "a thread that first computes scalars by slow functions",
+        "gpu.elements.sharing", 4, "chunks per thread", "chunks that need the same value of a function that takes long",
         _choice("2026-11-27"),
     ),
     _row(

@@ -7,7 +7,7 @@ from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import BLOCK_THREADS, LINE_BYTES, MOST_BLOCKS, WARP
 from fuser_lab.schedule.state import LoopSchedule, NestKind, Space, eviction
 
-AFTER_SCALARS = crossover("gpu.elements.after_scalars")
+SHARING = crossover("gpu.elements.sharing")
 LOOKUPS = crossover("gpu.lookups.chunks")
 MANY_BLOCKS = crossover("gpu.elements.many_blocks")
 THREADS = crossover("gpu.elements.threads")
@@ -30,7 +30,7 @@ def element_loops(space: Space) -> LoopSchedule:
         return _tiles(space)
     chunks = -(-space.rows // (space.vector * space.halves))
     unroll = space.repeats
-    chunks_per_thread = LOOKUPS if space.looked_up else AFTER_SCALARS if space.slow_scalars else 1
+    chunks_per_thread = LOOKUPS if space.looked_up else SHARING if space.slow_shared else 1
     if unroll == 1 and chunks >= chunks_per_thread * MANY_BLOCKS * THREADS * space.device.sms:
         unroll = chunks_per_thread
     blocks = min(-(-chunks // (THREADS * unroll)), MOST_BLOCKS)
@@ -43,8 +43,8 @@ def element_loops(space: Space) -> LoopSchedule:
         reasons.append("each thread computes elements of both halves of a row, which need the same elements")
     if space.looked_up and unroll > 1:
         reasons.append(f"{unroll} chunks per thread: their positions are loaded together, then the elements there")
-    elif space.slow_scalars and unroll > space.repeats:
-        reasons.append(f"{unroll} chunks per thread: each thread computes the scalars once")
+    elif space.slow_shared and unroll > space.repeats:
+        reasons.append(f"{unroll} chunks per thread: they share values of functions that take long")
     if space.repeats > 1:
         reasons.append(f"{unroll} chunks per thread: they share the elements of an input that repeats")
     return LoopSchedule(
