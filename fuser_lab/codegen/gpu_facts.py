@@ -555,7 +555,7 @@ class GpuFacts(NestFacts):
         return max(sum(b.dtype.itemsize for b in read) - sum(b.dtype.itemsize for b in common), 1), shared
 
     def _shares_slow_values(self, count: int, vector: int) -> bool:
-        """Whether `SHARING` chunks of a thread need one value of a function that takes long, as channels of images do."""
+        """Whether the `SHARING` chunks of a thread need one value of a function that takes long, as of a channel."""
         slow = [expr for expr in self.fusion.exprs if _is_slow(expr)]
         if any(isinstance(expr.outputs[0], Scalar) for expr in slow):
             return True

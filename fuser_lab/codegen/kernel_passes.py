@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fuser_lab.codegen import cpu_functions, long_loops, rewrites, value_ranges, vectorize
+from fuser_lab.codegen import cpu_functions, early_values, long_loops, rewrites, value_ranges, vectorize
 from fuser_lab.codegen.kernel_ir import Block
 from fuser_lab.targets import Form, target_of
 
@@ -25,6 +25,7 @@ class KernelPass:
 _BLOCKS, _CORES = frozenset({Form.BLOCKS}), frozenset({Form.CORES})
 
 KERNEL_PASSES = (
+    KernelPass(name="early_values", run=early_values.with_early_values, forms=_BLOCKS, example=early_values.EXAMPLE),
     KernelPass(name="cheaper_values", run=rewrites.rewrite, forms=_BLOCKS, example=rewrites.LOGISTIC),
     KernelPass(name="vector_accesses", run=vectorize.with_vectors, forms=_BLOCKS, example=vectorize.EXAMPLE),
     KernelPass(

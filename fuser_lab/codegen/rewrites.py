@@ -357,7 +357,7 @@ def narrow_values(body: tuple[Statement, ...], paired: frozenset[DataType]) -> N
     names = {s.name for s in statements if isinstance(s, Let) and s.value.dtype.is_reduced_float}
     unrounded, copied = set[int](), set[int]()
     for name in names:
-        lets = [p for p in placed if _sets(p.statement) == name]
+        lets = [p for p in placed if name_set_by(p.statement) == name]
         if any(not any(let.place < place < let.end for let in lets) for place in _uses(name, statements)):
             continue  # assigned in a branch and used after it
         for let in lets:
@@ -385,7 +385,7 @@ def _placements(body: tuple[Statement, ...], first: int) -> tuple[list[_Placed],
     return placements, first
 
 
-def _sets(statement: Statement) -> str | None:
+def name_set_by(statement: Statement) -> str | None:
     """Return the name that a statement assigns."""
     match statement:
         case Let(name=name) | Reduce(name=name) | Loop(var=name):

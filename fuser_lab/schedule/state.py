@@ -83,8 +83,8 @@ class Space:
 
     GPU, without reductions: ``repeats`` is how many chunks of a thread may share a large input that repeats;
     ``halves`` is 2 if elements at one place of both halves of the fastest axis need the same elements; ``looked_up``
-    says that inputs are read at data-dependent positions, ``slow_shared`` that chunks of a thread need the same value of
-    a function that takes long.
+    says that inputs are read at data-dependent positions, ``slow_shared`` that chunks of a thread need the same value
+    of a function that takes long.
 
     ``transposed`` contains the extents of two axes such that some tensors are contiguous along the first and the others
     along the second; (0, 0) if all agree. With reductions, the first is a reduced axis. ``itemsize`` is that of the
