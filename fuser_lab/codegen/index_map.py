@@ -18,7 +18,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
 from fuser_lab.ir.term import Const, Term, Var, apply
 from fuser_lab.ops import OPS, Element
-from fuser_lab.ops.registry import Positions
+from fuser_lab.ops.rules import Positions
 
 Components = tuple[Term | None, ...]
 Index = tuple[Term, ...]

@@ -19,7 +19,7 @@ from fuser_lab.errors import UnsupportedError
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.ir.term import Var
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.ops.registry import Array
+from fuser_lab.ops.rules import Array
 from fuser_lab.targets import target_of
 
 MOST_ELEMENTS: Final = 256  # per tensor

@@ -47,7 +47,7 @@ from fuser_lab.ir.transform import Transform
 from fuser_lab.ops import OpDef
 from fuser_lab.ops.arguments import as_list, check_range, element_type, flag, wholes
 from fuser_lab.ops.promotion import convert_number
-from fuser_lab.ops.registry import Result
+from fuser_lab.ops.rules import Result
 
 _PACKAGE = __name__.partition(".")[0]
 _VECTOR_SIZE = arguments.whole(0, 1 << 16)

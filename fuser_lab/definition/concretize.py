@@ -25,7 +25,8 @@ from fuser_lab.ir import (
     needed_exprs,
 )
 from fuser_lab.ops import OPS
-from fuser_lab.ops.registry import COPY, Result
+from fuser_lab.ops.registry import COPY
+from fuser_lab.ops.rules import Result
 
 
 def concretize(fusion: Fusion, shapes: Mapping[str, tuple[int, ...]], scalars: Mapping[str, Number]) -> Fusion:

@@ -11,7 +11,7 @@ from fuser_lab.arguments import instance, list_of, number, one_of, short_text, t
 from fuser_lab.dtypes import DataType, parse_dtype
 from fuser_lab.errors import ArgumentTypeError, InputError, OutOfMemoryError
 from fuser_lab.ops.arguments import wholes
-from fuser_lab.ops.registry import Array
+from fuser_lab.ops.rules import Array
 from fuser_lab.process.host_memory import check_fits
 from fuser_lab.targets import CPU
 

@@ -10,7 +10,7 @@ from fuser_lab.arguments import TEXT, instance, list_of, number, short_text, tak
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.spec import TensorSpec, spec
 from fuser_lab.errors import InputError
-from fuser_lab.ops.registry import Array
+from fuser_lab.ops.rules import Array
 
 Sizes = Mapping[str, int]
 Inputs = list[Any]

@@ -16,7 +16,7 @@ from fuser_lab.definition.binding import bind
 from fuser_lab.errors import ArgumentTypeError, ValidationError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
-from fuser_lab.ops.registry import Array
+from fuser_lab.ops.rules import Array
 from fuser_lab.plan.planning import definition_of, flatten
 from fuser_lab.runtime.arrays import describe, to_numpy
 from fuser_lab.runtime.plan.generator import reference_form

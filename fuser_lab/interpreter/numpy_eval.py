@@ -14,7 +14,7 @@ from fuser_lab.dtypes import COMPUTE_NUMPY, DataType, narrow, number_of, truncat
 from fuser_lab.errors import OutOfMemoryError
 from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
 from fuser_lab.ops import OPS
-from fuser_lab.ops.registry import Array
+from fuser_lab.ops.rules import Array
 from fuser_lab.process.host_memory import check_fits
 
 

@@ -12,7 +12,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError, ScheduleError
 from fuser_lab.ir import domain
 from fuser_lab.ir.transform import ScheduledTensor
-from fuser_lab.ops.registry import wrap_dim
+from fuser_lab.ops.operands import wrap_dim
 
 
 class Recording(Owner, Protocol):

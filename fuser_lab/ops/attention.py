@@ -15,23 +15,11 @@ from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import Expr, IterDomain, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ops.factory import given_scalar
 from fuser_lab.ops.matmul import joined_batch, stored_copy
+from fuser_lab.ops.operands import same_extent, tensor_at
 from fuser_lab.ops.promotion import convert
 from fuser_lab.ops.random import uniform_numbers
-from fuser_lab.ops.registry import (
-    Arg,
-    Array,
-    Attrs,
-    AxisFactory,
-    OpDef,
-    Operand,
-    Positions,
-    Recorder,
-    Result,
-    Sample,
-    register,
-    same_extent,
-    tensor_at,
-)
+from fuser_lab.ops.registry import Arg, OpDef, Recorder, Sample, register
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Operand, Positions, Result
 
 LEAST_RANK = 4  # batch, heads, sequence, features
 

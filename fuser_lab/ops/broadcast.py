@@ -10,24 +10,9 @@ from fuser_lab.ir import Extent, IterType, OpKind, Scalar, TensorDomain, TensorV
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
 from fuser_lab.ops.arguments import flags as flags_given
-from fuser_lab.ops.registry import (
-    OPS,
-    Arg,
-    Array,
-    Attrs,
-    AxisFactory,
-    Element,
-    OpDef,
-    Operand,
-    Recorder,
-    Result,
-    Sample,
-    known_ints,
-    register,
-    same_extent,
-    tensor_at,
-    unique_dims,
-)
+from fuser_lab.ops.operands import known_ints, same_extent, tensor_at, unique_dims
+from fuser_lab.ops.registry import OPS, Arg, OpDef, Recorder, Sample, register
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Element, Operand, Result
 
 
 def _flags(attrs: Attrs) -> tuple[bool, ...]:

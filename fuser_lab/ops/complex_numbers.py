@@ -15,18 +15,8 @@ from fuser_lab.ops.promotion import (
     match_ranks,
     pointwise_of,
 )
-from fuser_lab.ops.registry import (
-    Arg,
-    Array,
-    Attrs,
-    AxisFactory,
-    OpDef,
-    Operand,
-    Recorder,
-    Result,
-    Sample,
-    register,
-)
+from fuser_lab.ops.registry import Arg, OpDef, Recorder, Sample, register
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Operand, Result
 from fuser_lab.ops.view import SET
 
 

@@ -7,18 +7,10 @@ from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import Scalar, TensorView, Val
 from fuser_lab.ops.broadcast import broadcast, expand
 from fuser_lab.ops.factory import IOTA
+from fuser_lab.ops.operands import unique_dims, wrap_dim
 from fuser_lab.ops.promotion import convert_number
-from fuser_lab.ops.registry import (
-    OPS,
-    Arg,
-    Composite,
-    Operand,
-    Recorder,
-    Sample,
-    register_composite,
-    unique_dims,
-    wrap_dim,
-)
+from fuser_lab.ops.registry import OPS, Arg, Composite, Recorder, Sample, register_composite
+from fuser_lab.ops.rules import Operand
 
 
 def _broadcast_in_dim(

@@ -11,23 +11,10 @@ from fuser_lab.ir import Extent, IterDomain, IterType, OpKind, Resize, TensorDom
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
 from fuser_lab.ops.arguments import flag, whole
-from fuser_lab.ops.registry import (
-    OPS,
-    Arg,
-    Array,
-    Attrs,
-    AxisFactory,
-    Element,
-    OpDef,
-    Operand,
-    Recorder,
-    Result,
-    Sample,
-    register,
-    same_extent,
-    tensor_at,
-)
+from fuser_lab.ops.operands import same_extent, tensor_at
+from fuser_lab.ops.registry import OPS, Arg, OpDef, Recorder, Sample, register
 from fuser_lab.ops.resize import PAD
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Element, Operand, Result
 from fuser_lab.ops.view import SET
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError, InputError
 from fuser_lab.ir import AttrValue, Expr, OpKind, TensorDomain, Val
+from fuser_lab.ops.operands import defined_scalar, tensor_at
 from fuser_lab.ops.positions import (
     apply_move,
     checked_positions,
@@ -16,21 +17,8 @@ from fuser_lab.ops.positions import (
     out_of_range,
     positions_operand,
 )
-from fuser_lab.ops.registry import (
-    Arg,
-    Array,
-    Attrs,
-    AxisFactory,
-    OpDef,
-    Operand,
-    Positions,
-    Recorder,
-    Result,
-    Sample,
-    defined_scalar,
-    register,
-    tensor_at,
-)
+from fuser_lab.ops.registry import Arg, OpDef, Recorder, Sample, register
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Operand, Positions, Result
 
 _OPTIONS = ("padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse")
 

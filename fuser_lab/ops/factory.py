@@ -14,18 +14,8 @@ from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
 from fuser_lab.ops.arguments import element_type
 from fuser_lab.ops.promotion import convert
-from fuser_lab.ops.registry import (
-    Array,
-    Attrs,
-    AxisFactory,
-    Element,
-    OpDef,
-    Operand,
-    Recorder,
-    Result,
-    Sample,
-    register,
-)
+from fuser_lab.ops.registry import OpDef, Recorder, Sample, register
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Element, Operand, Result
 from fuser_lab.ops.view import sized_axis
 
 

@@ -4,15 +4,8 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import Scalar, Val
 from fuser_lab.ops.promotion import Promotion, common_dtype, convert
-from fuser_lab.ops.registry import (
-    OPS,
-    Arg,
-    Composite,
-    Operand,
-    Recorder,
-    Sample,
-    register_composite,
-)
+from fuser_lab.ops.registry import OPS, Arg, Composite, Recorder, Sample, register_composite
+from fuser_lab.ops.rules import Operand
 
 
 def record(rec: Recorder, name: str, *operands: Operand) -> Val:

@@ -12,6 +12,7 @@ from fuser_lab.ir import Expr, Extent, IterDomain, IterType, OpKind, Scalar, Ten
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
 from fuser_lab.ops.arguments import whole
+from fuser_lab.ops.operands import defined_scalar, joined_extent, same_extent, tensor_at
 from fuser_lab.ops.positions import (
     apply_move,
     check_within,
@@ -24,25 +25,8 @@ from fuser_lab.ops.positions import (
     positions_operand,
     same_rank,
 )
-from fuser_lab.ops.registry import (
-    OPS,
-    Arg,
-    Array,
-    Attrs,
-    AxisFactory,
-    Element,
-    OpDef,
-    Operand,
-    Positions,
-    Recorder,
-    Result,
-    Sample,
-    defined_scalar,
-    joined_extent,
-    register,
-    same_extent,
-    tensor_at,
-)
+from fuser_lab.ops.registry import OPS, Arg, OpDef, Recorder, Sample, register
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Element, Operand, Positions, Result
 
 
 def _read(e: Element, place: Term, at: Sequence[Term], size: int) -> Term:

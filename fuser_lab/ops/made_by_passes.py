@@ -9,7 +9,8 @@ from fuser_lab.dtypes import from_numpy
 from fuser_lab.errors import UnknownNameError
 from fuser_lab.ir import OpKind
 from fuser_lab.ops.reduction import MAX, MIN
-from fuser_lab.ops.registry import Array, Combine, OpDef, register_made_by_passes
+from fuser_lab.ops.registry import OpDef, register_made_by_passes
+from fuser_lab.ops.rules import Array, Combine
 
 
 def _nameless(name: str) -> Callable[..., NoReturn]:

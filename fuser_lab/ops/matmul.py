@@ -8,22 +8,9 @@ import numpy as np
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError, UnsupportedError
 from fuser_lab.ir import Expr, IterDomain, IterType, OpKind, TensorDomain, TensorView, Val
-from fuser_lab.ops.registry import (
-    Arg,
-    Array,
-    Attrs,
-    AxisFactory,
-    OpDef,
-    Operand,
-    Positions,
-    Recorder,
-    Result,
-    Sample,
-    joined_extent,
-    register,
-    same_extent,
-    tensor_at,
-)
+from fuser_lab.ops.operands import joined_extent, same_extent, tensor_at
+from fuser_lab.ops.registry import Arg, OpDef, Recorder, Sample, register
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Operand, Positions, Result
 
 
 def _same_dtype(op: str, tensors: Sequence[TensorView], names: Sequence[str]) -> None:

@@ -13,7 +13,8 @@ import numpy as np
 from fuser_lab.errors import DefinitionError, InputError
 from fuser_lab.ir import Expr, IterDomain, OpKind, TensorView, Val
 from fuser_lab.ops.arguments import whole
-from fuser_lab.ops.registry import Array, Attrs, AxisFactory, Operand, Recorder
+from fuser_lab.ops.registry import Recorder
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Operand
 
 
 def dimension(dim: object, tensor: TensorView, op: str) -> int:

@@ -15,27 +15,14 @@ from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
 from fuser_lab.ops.arguments import check_range, element_type
 from fuser_lab.ops.broadcast import broadcast
+from fuser_lab.ops.operands import joined_extent, same_extent
 from fuser_lab.ops.pointwise_calls import (
     CAST_SAMPLES,
     binary_samples,
     unary_samples,
 )
-from fuser_lab.ops.registry import (
-    COPY,
-    Array,
-    Attrs,
-    AxisFactory,
-    InferRule,
-    OpDef,
-    Operand,
-    Recorder,
-    Result,
-    Sample,
-    Step,
-    joined_extent,
-    register,
-    same_extent,
-)
+from fuser_lab.ops.registry import COPY, OpDef, Recorder, Sample, Step, register
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, InferRule, Operand, Result
 
 
 class Promotion(enum.Enum):

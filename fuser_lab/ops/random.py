@@ -14,20 +14,10 @@ from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
 from fuser_lab.ops.arguments import element_type
 from fuser_lab.ops.factory import given_scalar, given_shape, infer_filled
+from fuser_lab.ops.operands import linear_index
 from fuser_lab.ops.promotion import convert
-from fuser_lab.ops.registry import (
-    Arg,
-    Array,
-    Composite,
-    Element,
-    OpDef,
-    Operand,
-    Recorder,
-    Sample,
-    linear_index,
-    register,
-    register_composite,
-)
+from fuser_lab.ops.registry import Arg, Composite, OpDef, Recorder, Sample, register, register_composite
+from fuser_lab.ops.rules import Array, Element, Operand
 
 # Philox 4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers, as easy as 1, 2, 3; SC 2011).
 PHILOX_ROUNDS = 10

@@ -12,23 +12,10 @@ from fuser_lab.ir import Extent, IterType, Number, OpKind, TensorDomain, TensorV
 from fuser_lab.ops.arguments import as_list, flag, whole
 from fuser_lab.ops.broadcast import broadcast
 from fuser_lab.ops.extremes import largest, smallest
+from fuser_lab.ops.operands import tensor_at, unique_dims
 from fuser_lab.ops.promotion import convert
-from fuser_lab.ops.registry import (
-    OPS,
-    Arg,
-    Array,
-    Attrs,
-    AxisFactory,
-    Combine,
-    OpDef,
-    Operand,
-    Recorder,
-    Result,
-    Sample,
-    register,
-    tensor_at,
-    unique_dims,
-)
+from fuser_lab.ops.registry import OPS, Arg, OpDef, Recorder, Sample, register
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Combine, Operand, Result
 
 
 def reduced_axes(tensor: TensorView, dims: object, op: str) -> tuple[int, ...]:

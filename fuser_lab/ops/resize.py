@@ -22,25 +22,10 @@ from fuser_lab.ir import (
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
 from fuser_lab.ops.arguments import flag
+from fuser_lab.ops.operands import known_ints, tensor_at
 from fuser_lab.ops.promotion import convert
-from fuser_lab.ops.registry import (
-    COPY,
-    OPS,
-    Arg,
-    Array,
-    Attrs,
-    AxisFactory,
-    Element,
-    OpDef,
-    Operand,
-    Recorder,
-    Result,
-    Sample,
-    Step,
-    known_ints,
-    register,
-    tensor_at,
-)
+from fuser_lab.ops.registry import COPY, OPS, Arg, OpDef, Recorder, Sample, Step, register
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Element, Operand, Result
 from fuser_lab.ops.view import sized_axis
 
 

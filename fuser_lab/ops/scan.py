@@ -10,25 +10,12 @@ from fuser_lab.dtypes import DataType, from_numpy
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import Expr, OpKind, TensorDomain, TensorView, Val
 from fuser_lab.ops.arguments import whole
+from fuser_lab.ops.operands import defined_scalar, tensor_at
 from fuser_lab.ops.positions import apply_move, fill_like
 from fuser_lab.ops.promotion import convert
 from fuser_lab.ops.reduction import MAX, MIN, PROD, SUM
-from fuser_lab.ops.registry import (
-    Arg,
-    Array,
-    Attrs,
-    AxisFactory,
-    Combine,
-    OpDef,
-    Operand,
-    Positions,
-    Recorder,
-    Result,
-    Sample,
-    defined_scalar,
-    register,
-    tensor_at,
-)
+from fuser_lab.ops.registry import Arg, OpDef, Recorder, Sample, register
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Combine, Operand, Positions, Result
 from fuser_lab.ops.view import SET
 
 

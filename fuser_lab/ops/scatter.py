@@ -7,6 +7,7 @@ import numpy as np
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import Expr, OpKind, TensorDomain, TensorView, Val
+from fuser_lab.ops.operands import defined_scalar, tensor_at
 from fuser_lab.ops.positions import (
     apply_move,
     check_within,
@@ -20,22 +21,8 @@ from fuser_lab.ops.positions import (
     same_rank,
 )
 from fuser_lab.ops.promotion import convert
-from fuser_lab.ops.registry import (
-    Arg,
-    Array,
-    Attrs,
-    AxisFactory,
-    InferRule,
-    OpDef,
-    Operand,
-    Positions,
-    Recorder,
-    Result,
-    Sample,
-    defined_scalar,
-    register,
-    tensor_at,
-)
+from fuser_lab.ops.registry import Arg, OpDef, Recorder, Sample, register
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, InferRule, Operand, Positions, Result
 
 
 def _scatter(rec: Recorder, arg: Operand, index: Operand, src: Operand, dim: int) -> Val:

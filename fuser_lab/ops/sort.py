@@ -8,20 +8,9 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError, InputError
 from fuser_lab.ir import IterType, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ops.arguments import flag
-from fuser_lab.ops.registry import (
-    Arg,
-    Array,
-    Attrs,
-    AxisFactory,
-    OpDef,
-    Operand,
-    Recorder,
-    Result,
-    Sample,
-    defined_scalar,
-    register,
-    tensor_at,
-)
+from fuser_lab.ops.operands import defined_scalar, tensor_at
+from fuser_lab.ops.registry import Arg, OpDef, Recorder, Sample, register
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Operand, Result
 from fuser_lab.ops.scan import (
     axes_of_first,
     axis_in_bounds,

@@ -11,6 +11,7 @@ from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import IterType, OpKind, TensorDomain, TensorView, Val
 from fuser_lab.ops.arguments import flag, whole
 from fuser_lab.ops.broadcast import broadcast
+from fuser_lab.ops.operands import known_ints, tensor_at
 from fuser_lab.ops.promotion import convert
 from fuser_lab.ops.reduction import (
     SUM,
@@ -21,23 +22,8 @@ from fuser_lab.ops.reduction import (
     unless_none,
     without_broadcasts,
 )
-from fuser_lab.ops.registry import (
-    OPS,
-    Arg,
-    Array,
-    Attrs,
-    AxisFactory,
-    Composite,
-    OpDef,
-    Operand,
-    Recorder,
-    Result,
-    Sample,
-    known_ints,
-    register,
-    register_composite,
-    tensor_at,
-)
+from fuser_lab.ops.registry import OPS, Arg, Composite, OpDef, Recorder, Sample, register, register_composite
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Operand, Result
 
 Moments = tuple[TensorView, TensorView, TensorView]  # mean, sum of squared deviations, number of elements
 

@@ -16,13 +16,8 @@ from fuser_lab.ops.promotion import (
     pointwise_of,
     promote_operands,
 )
-from fuser_lab.ops.registry import (
-    Arg,
-    Array,
-    Operand,
-    Recorder,
-    Sample,
-)
+from fuser_lab.ops.registry import Arg, Recorder, Sample
+from fuser_lab.ops.rules import Array, Operand
 
 
 def _where(rec: Recorder, condition: Operand, x: Operand, y: Operand, /) -> Val:

@@ -26,24 +26,9 @@ from fuser_lab.ir import (
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
 from fuser_lab.ops.arguments import wholes
-from fuser_lab.ops.registry import (
-    Arg,
-    Array,
-    Attrs,
-    AxisFactory,
-    Element,
-    OpDef,
-    Operand,
-    Recorder,
-    Result,
-    Sample,
-    Step,
-    known_ints,
-    linear_index,
-    register,
-    tensor_at,
-    unique_dims,
-)
+from fuser_lab.ops.operands import known_ints, linear_index, tensor_at, unique_dims
+from fuser_lab.ops.registry import Arg, OpDef, Recorder, Sample, Step, register
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Element, Operand, Result
 
 
 def _copy_domain(tensor: TensorView, axes: AxisFactory) -> TensorDomain:

@@ -9,7 +9,7 @@ from fuser_lab.ir import AttrValue, Expr, Extent, Fusion, IterDomain, IterType, 
 from fuser_lab.ir.domain import Merge, Split
 from fuser_lab.ir.expr import needed_exprs
 from fuser_lab.ops import OPS
-from fuser_lab.ops.registry import AxisFactory
+from fuser_lab.ops.rules import AxisFactory
 
 
 class Axes:

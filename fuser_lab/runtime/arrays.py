@@ -17,7 +17,7 @@ from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.dtypes import DataType, from_numpy
 from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.ir import Number
-from fuser_lab.ops.registry import Array
+from fuser_lab.ops.rules import Array
 from fuser_lab.targets import CPU, CUDA, holders, is_on_host
 
 _TORCH_NAMES = {

@@ -17,7 +17,7 @@ from fuser_lab.errors import DefinitionError, FuserLabError
 from fuser_lab.files.reading import UnreadableError, parse_json
 from fuser_lab.ir import AttrValue, Expr, Fusion, IterType, OpKind, Scalar, TensorDomain, TensorView, Val, needed_exprs
 from fuser_lab.ops import OPS
-from fuser_lab.ops.registry import Result
+from fuser_lab.ops.rules import Result
 
 # By the first letter of a scalar's name.
 SCALAR_DTYPES: Mapping[str, DataType] = {

@@ -11,7 +11,7 @@ from fuser_lab.definition.spec import Fill, TensorSpec
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ops.arguments import as_list, whole, wholes
-from fuser_lab.ops.registry import wrap_dim
+from fuser_lab.ops.operands import wrap_dim
 from fuser_lab.targets import CPU, CUDA
 
 

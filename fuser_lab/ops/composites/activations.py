@@ -7,8 +7,10 @@ from fuser_lab.errors import ArgumentTypeError
 from fuser_lab.ir import TensorView
 from fuser_lab.ops.arguments import flag
 from fuser_lab.ops.composites.parts import cast, composite, floating, one_of, plain_number, real_number, record, widen
+from fuser_lab.ops.operands import tensor_at
 from fuser_lab.ops.random import UNIFORM
-from fuser_lab.ops.registry import Arg, Operand, Recorder, Sample, tensor_at
+from fuser_lab.ops.registry import Arg, Recorder, Sample
+from fuser_lab.ops.rules import Operand
 
 H, B, D = DataType.Half, DataType.BFloat16, DataType.Double
 _FORMS = ("none", "tanh")

@@ -18,8 +18,10 @@ from fuser_lab.ops.composites.parts import (
     shape_text,
     widen,
 )
+from fuser_lab.ops.operands import same_declared, tensor_at
 from fuser_lab.ops.reduction import SUM, count_of
-from fuser_lab.ops.registry import COMPOSITES, Arg, Operand, Recorder, Sample, same_declared, tensor_at
+from fuser_lab.ops.registry import COMPOSITES, Arg, Recorder, Sample
+from fuser_lab.ops.rules import Operand
 
 _REDUCTIONS = ("mean", "sum", "none")
 

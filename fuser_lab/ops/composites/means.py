@@ -10,8 +10,10 @@ from fuser_lab.ir import TensorView
 from fuser_lab.ops.arguments import flag, whole
 from fuser_lab.ops.broadcast import broadcast
 from fuser_lab.ops.composites.parts import cast, composite, floating, record, widen
+from fuser_lab.ops.operands import tensor_at
 from fuser_lab.ops.reduction import MAX, MIN, SUM, count_of, reduced_axes
-from fuser_lab.ops.registry import COMPOSITES, Arg, Operand, Recorder, Sample, tensor_at
+from fuser_lab.ops.registry import COMPOSITES, Arg, Recorder, Sample
+from fuser_lab.ops.rules import Operand
 from fuser_lab.ops.statistics import degrees
 
 Dims = int | Sequence[int] | None

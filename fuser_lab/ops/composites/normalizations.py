@@ -19,8 +19,10 @@ from fuser_lab.ops.composites.parts import (
     shape_text,
     widen,
 )
+from fuser_lab.ops.operands import same_declared
 from fuser_lab.ops.reduction import SUM, count_of
-from fuser_lab.ops.registry import COMPOSITES, OPS, Arg, Operand, Recorder, Sample, same_declared
+from fuser_lab.ops.registry import COMPOSITES, OPS, Arg, Recorder, Sample
+from fuser_lab.ops.rules import Operand
 
 
 def _standardize(rec: Recorder, x: TensorView, axes: list[int], eps: Operand) -> TensorView:

@@ -8,17 +8,10 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import Extent, Scalar, TensorView, Val
 from fuser_lab.ops.broadcast import broadcast
+from fuser_lab.ops.operands import same_declared, tensor_at
 from fuser_lab.ops.promotion import convert
-from fuser_lab.ops.registry import (
-    OPS,
-    Composite,
-    Operand,
-    Recorder,
-    Sample,
-    register_composite,
-    same_declared,
-    tensor_at,
-)
+from fuser_lab.ops.registry import OPS, Composite, Recorder, Sample, register_composite
+from fuser_lab.ops.rules import Operand
 
 
 def record(rec: Recorder, name: str, *operands: Any, **options: Any) -> TensorView:

@@ -10,21 +10,12 @@ from fuser_lab.ir import Extent, TensorView, Val
 from fuser_lab.ops.arguments import as_list, flag, whole, wholes
 from fuser_lab.ops.broadcast import broadcast, expand
 from fuser_lab.ops.composites.parts import along, cast, composite, record, shape_text
+from fuser_lab.ops.operands import same_extent, tensor_at, unique_dims, wrap_dim
 from fuser_lab.ops.positions import positions_operand
 from fuser_lab.ops.promotion import convert
 from fuser_lab.ops.reduction import MAX, MIN, count_of
-from fuser_lab.ops.registry import (
-    OPS,
-    Arg,
-    OpDef,
-    Operand,
-    Recorder,
-    Sample,
-    same_extent,
-    tensor_at,
-    unique_dims,
-    wrap_dim,
-)
+from fuser_lab.ops.registry import OPS, Arg, OpDef, Recorder, Sample
+from fuser_lab.ops.rules import Operand
 
 
 def _flip(rec: Recorder, arg: Operand, dims: int | Sequence[int]) -> TensorView:

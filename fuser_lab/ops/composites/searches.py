@@ -6,7 +6,9 @@ from fuser_lab.ir import TensorView
 from fuser_lab.ops.arguments import flag
 from fuser_lab.ops.broadcast import broadcast
 from fuser_lab.ops.composites.parts import cast, composite, record, shape_text
-from fuser_lab.ops.registry import Arg, Operand, Recorder, Sample, same_extent
+from fuser_lab.ops.operands import same_extent
+from fuser_lab.ops.registry import Arg, Recorder, Sample
+from fuser_lab.ops.rules import Operand
 
 H, B, D, N = DataType.Half, DataType.BFloat16, DataType.Double, DataType.Int
 
