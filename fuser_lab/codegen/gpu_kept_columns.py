@@ -15,25 +15,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import prod
 
+from fuser_lab.codegen import gpu_common as gpu
 from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.codegen.gpu_columns import cells, combined_lines, running_values, shared_values, values_of_columns
-from fuser_lab.codegen.gpu_common import (
-    Named,
-    bound,
-    clamp_index,
-    each_neighbour,
-    each_round,
-    fetch,
-    gpu_phase,
-    guard_index,
-    know_word,
-    neighbours,
-    open_lanes,
-    open_lines,
-    open_rounds,
-    wait_for_cluster,
-    words_of,
-)
 from fuser_lab.codegen.gpu_facts import gpu_facts
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_writing import ZERO, Fold, PhaseCode, close_folds, open_loop, write_point
@@ -132,7 +116,7 @@ def _words(nbytes: int) -> int:
 
 def write_kept_columns(plan: KeptColumnPlan) -> Iterator[ir.Phase]:
     """Yield the only phase of a nest whose kept axes are the fastest and whose columns are read in several passes."""
-    yield gpu_phase(plan.nest, "", partial(_kept_columns, plan))
+    yield gpu.gpu_phase(plan.nest, "", partial(_kept_columns, plan))
 
 
 def _kept_columns(plan: KeptColumnPlan, code: PhaseCode) -> ir.Launch:
@@ -140,8 +124,8 @@ def _kept_columns(plan: KeptColumnPlan, code: PhaseCode) -> ir.Launch:
     width, cluster, (lanes, height) = schedule.vector, schedule.cluster, schedule.threads
     with ExitStack() as stack:
         block: Term = open_loop(values, stack, "block", plan.wide * cluster, ParallelType.grid_x)
-        line = open_lines(values, stack, height)
-        lane = open_lanes(values, stack, "lane", lanes)
+        line = gpu.open_lines(values, stack, height)
+        lane = gpu.open_lanes(values, stack, "lane", lanes)
         rank = ZERO
         if cluster > 1:
             values.emit(ir.Arrive())
@@ -166,8 +150,8 @@ def _kept_columns(plan: KeptColumnPlan, code: PhaseCode) -> ir.Launch:
                 if cluster > 1:
                     inner.enter_context(values.guard(apply("eq", rank, 0)))
                 g = _column_group(columns, inner)
-                v = inner.enter_context(each_neighbour(values, width))
-                places = neighbours(code, code.nest.kept, width, g, v)
+                v = inner.enter_context(gpu.each_neighbour(values, width))
+                places = gpu.neighbours(code, code.nest.kept, width, g, v)
                 close_folds(code, cells(earlier, v), places)
                 code.store(code.nest.rows, places)
     return ir.Launch(blocks=plan.wide * cluster, threads=(lanes, height), cluster=cluster)
@@ -176,13 +160,13 @@ def _kept_columns(plan: KeptColumnPlan, code: PhaseCode) -> ir.Launch:
 def _column_words(plan: KeptColumnPlan, code: PhaseCode, tensor: TensorView, suffix: str) -> ir.Buffer:
     """Allocate words for all rows of a thread."""
     schedule = plan.nest.schedule
-    return words_of(code.values, tensor, schedule.registers * schedule.vector, suffix)
+    return gpu.words_of(code.values, tensor, schedule.registers * schedule.vector, suffix)
 
 
 def _column_group(columns: _Columns, stack: ExitStack) -> Term:
     """Name the group of columns of a thread."""
     plan, lanes = columns.plan, columns.plan.nest.schedule.threads[0]
-    return bound(columns.code.values, stack, "g", columns.group, plan.groups, plan.wide * lanes)
+    return gpu.bound(columns.code.values, stack, "g", columns.group, plan.groups, plan.wide * lanes)
 
 
 def _pass(
@@ -195,7 +179,7 @@ def _pass(
     width, steps = schedule.vector, schedule.registers
     saved = {s.tensor: columns.words[s.tensor] for s in plan.saved if s.written < number}
     loaded = {tv: columns.words[tv] for tv in step.loads if tv in columns.words}
-    ahead = {tv: words_of(values, tv, step.ahead * width, "next") for tv in step.loads if tv not in loaded}
+    ahead = {tv: gpu.words_of(values, tv, step.ahead * width, "next") for tv in step.loads if tv not in loaded}
     # Elements that are not adjacent in memory are loaded one by one, so nothing has filled their words yet.
     new = {s.tensor: columns.words[s.tensor] for s in plan.saved if s.written == number and s.tensor not in loaded}
     shared = values_of_columns(code, step.shared, width, g, earlier)
@@ -204,17 +188,17 @@ def _pass(
         rows = range(first, min(first + step.ahead, steps))
         _load(columns, step, g, ahead, rows)
         with (
-            _each_row(columns, rows, guard_index if step.stored else clamp_index) as (u, q, inside),
-            each_neighbour(values, width) as v,
+            _each_row(columns, rows, gpu.guard_index if step.stored else gpu.clamp_index) as (u, q, inside),
+            gpu.each_neighbour(values, width) as v,
         ):
-            places = {**code.flat(nest.reduced, q), **neighbours(code, nest.kept, width, g, v)}
+            places = {**code.flat(nest.reduced, q), **gpu.neighbours(code, nest.kept, width, g, v)}
             slot = values.simplify((u + first) * width + v)
             for tensor, buffer in {**saved, **loaded}.items():
-                know_word(code, tensor, buffer, places, slot)
+                gpu.know_word(code, tensor, buffer, places, slot)
             for tensor, buffer in ahead.items():
-                know_word(code, tensor, buffer, places, u * width + v)
+                gpu.know_word(code, tensor, buffer, places, u * width + v)
             for tensor, buffer in shared.items():
-                know_word(code, tensor, buffer, places, v)
+                gpu.know_word(code, tensor, buffer, places, v)
             close_folds(code, cells(earlier, v), places)
             write_point(code, places, cells(sums, v), step.stored, new, slot, inside)
         values.given = dict(given_before)
@@ -227,14 +211,14 @@ def _load(
     code, width = columns.code, columns.plan.nest.schedule.vector
     if not words:
         return
-    with _each_row(columns, rows, clamp_index) as (u, q, _):
-        places = {**code.flat(code.nest.reduced, q), **neighbours(code, code.nest.kept, width, g, ZERO)}
+    with _each_row(columns, rows, gpu.clamp_index) as (u, q, _):
+        places = {**code.flat(code.nest.reduced, q), **gpu.neighbours(code, code.nest.kept, width, g, ZERO)}
         for tensor, buffer in words.items():
-            fetch(code, tensor, places, step.loads[tensor], buffer, u * width, width)
+            gpu.fetch(code, tensor, places, step.loads[tensor], buffer, u * width, width)
 
 
 @contextmanager
-def _each_row(columns: _Columns, rows: range, named: Named) -> Iterator[tuple[Term, Term, Term | None]]:
+def _each_row(columns: _Columns, rows: range, named: gpu.Named) -> Iterator[tuple[Term, Term, Term | None]]:
     """Open a loop over some rows of a thread.
 
     Yield the number among these, the number among those of the column, and the condition of `Named`.
@@ -245,7 +229,7 @@ def _each_row(columns: _Columns, rows: range, named: Named) -> Iterator[tuple[Te
         line = values.simplify(columns.rank * height + line)
         height *= schedule.cluster
     with ExitStack() as stack:
-        u = open_rounds(values, stack, "u", len(rows))
+        u = gpu.open_rounds(values, stack, "u", len(rows))
         depth = columns.plan.nest.facts.space.depth
         yield u, *named(values, stack, "q", (u + rows.start) * height + line, depth, columns.plan.reach)
 
@@ -261,7 +245,7 @@ def _results_of_lines(columns: _Columns, sums: Mapping[Expr, ir.Buffer]) -> dict
     # The columns of a thread are adjacent, so that they are moved together.
     met = _meeting(columns, sums, "lines", threads * width)
     for expr, buffer in sums.items():
-        with each_round(values, "v", width) as v:
+        with gpu.each_round(values, "v", width) as v:
             at = values.simplify(columns.thread * width + v)
             values.put(met[expr], at, ir.Load(buffer.dtype, buffer, v), expr.name)
     values.emit(ir.Barrier())
@@ -281,7 +265,7 @@ def _results_of_lines(columns: _Columns, sums: Mapping[Expr, ir.Buffer]) -> dict
     for expr, buffer in shared.items():
         result = ir.Buffer(name=f"{expr.name}_own", dtype=buffer.dtype, size=width, role=ir.Role.SCRATCH)
         values.emit(ir.Alloc(buffer=result, origin=expr.name))
-        with each_round(values, "v", width) as v:
+        with gpu.each_round(values, "v", width) as v:
             at = values.simplify(columns.lane * width + v)
             values.put(result, v, ir.Load(buffer.dtype, buffer, at), expr.name)
         results[expr] = result
@@ -315,7 +299,7 @@ def _over_cluster(columns: _Columns, met: Mapping[Expr, ir.Buffer], across: int,
     }
     for expr, buffer in shared.items():
         values.emit(ir.Alloc(buffer=buffer, origin=expr.name))
-    wait_for_cluster(values)
+    gpu.wait_for_cluster(values)
     for j, fold in _each_combination(columns, met, across, lambda j: j, height):
         at = values.simplify(columns.rank * across + j)
         with values.loop("peer", cluster, ParallelType.serial) as peer:
@@ -351,7 +335,7 @@ def _each_combination(
     lanes, lines = schedule.threads
     rounds, across = -(-count // (lanes * lines)), lanes * schedule.vector
     with ExitStack() as stack:
-        k = open_rounds(values, stack, "k", rounds)
-        j = bound(values, stack, "j", k * (lanes * lines) + columns.thread, count, rounds * lanes * lines)
+        k = gpu.open_rounds(values, stack, "k", rounds)
+        j = gpu.bound(values, stack, "j", k * (lanes * lines) + columns.thread, count, rounds * lanes * lines)
         for fold in combined_lines(values, met, place(j), across, height, online=schedule.online):
             yield j, fold

@@ -5,20 +5,9 @@ import re
 from dataclasses import replace
 from itertools import chain
 
+from fuser_lab.codegen import emitter
 from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.codegen.cpu_functions import BRANCHING, VECTORIZED, are_called, is_vectorized, vectorized_name
-from fuser_lab.codegen.emitter import (
-    BITS,
-    COMPLEX_FUNCTIONS,
-    CONVERSIONS,
-    REDUCED,
-    TRUNCATIONS,
-    TYPE_NAMES,
-    Emitter,
-    Place,
-    storage_name,
-    used_names,
-)
 from fuser_lab.codegen.index_math import access_of
 from fuser_lab.cost.planned_cpu import STACK_BYTES
 from fuser_lab.dtypes import DataType
@@ -32,13 +21,13 @@ _TYPES = (
     "uint32", "uint64", "uintp",
 )
 _INTRINSICS = (
-    *BITS, *TRUNCATIONS, *COMPLEX_FUNCTIONS.values(),
+    *emitter.BITS, *emitter.TRUNCATIONS, *emitter.COMPLEX_FUNCTIONS.values(),
     "ceil", "common_divisor", "complex_div", "divide_int", "divide_uint", "erfcinv", "erfinv", "floor", "fmax", "fmin",
     "maximum", "maximum_unsigned", "minimum", "modulo_int", "modulo_uint", "nextafter32", "nextafter64",
     "opaque", "philox_uniform", "power_int", "power_uint", "remainder_int", "rint",
     "running_product", "running_sum", "scratch", "shift_left", "shift_right", "transpose", "trunc", "where",
 )
-_NARROW_FLOATS = (*CONVERSIONS, "e4m3_bits", "e5m2_bits")
+_NARROW_FLOATS = (*emitter.CONVERSIONS, "e4m3_bits", "e5m2_bits")
 # Iterations of a grid are distributed over threads; the compiler vectorizes loops over vectors.
 _LOOPS = {ParallelType.grid_x: "parallel", ParallelType.vectorize: "simd", ParallelType.serial: "serial"}
 _THREADS = ("Threaded", "prange")
@@ -47,7 +36,7 @@ _UNSIGNED = frozenset({"abs", "exp", "exp2"})  # their results are positive, 0.0
 _ROUNDINGS = {"floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc"}
 
 _COMPLEX = {
-    "abs": "abs", "div": "complex_div", "sqrt": "np.sqrt", **COMPLEX_FUNCTIONS,
+    "abs": "abs", "div": "complex_div", "sqrt": "np.sqrt", **emitter.COMPLEX_FUNCTIONS,
     **{f"a{name}": f"np.arc{name}" for name in ("cos", "sin", "sinh", "tan", "tanh")},
 }
 
@@ -64,7 +53,7 @@ _FLAGS = ", ".join(f'"{flag}"' for flag in FASTMATH)
 _OPTIONS = ('error_model="numpy"', f"fastmath={{{_FLAGS}}}")
 
 
-class CpuEmitter(Emitter):
+class CpuEmitter(emitter.Emitter):
     """Prints Numba CPU kernels."""
 
     form = Form.CORES
@@ -77,7 +66,7 @@ class CpuEmitter(Emitter):
         super().__init__(kernel)
         self._counters: set[str] = set()
         # By signature and code: the name of a function, and its first statement.
-        self._called: dict[tuple[str, str], tuple[str, Place]] = {}
+        self._called: dict[tuple[str, str], tuple[str, emitter.Place]] = {}
         self._unsigned: frozenset[str] = frozenset()  # values that are positive, 0.0 or NaN
         self._on_stack = 0  # bytes
         self._calls = any(are_called(phase.body) for phase in kernel.phases)
@@ -88,18 +77,18 @@ class CpuEmitter(Emitter):
         lines = ["import math"] if "math." in body else []
         if "np." in body:
             lines += ["", "import numpy as np"]
-        if names := used_names(body, _TYPES):
+        if names := emitter.used_names(body, _TYPES):
             lines += ["", f"from numba import {', '.join(sorted(names))}"]
         functions = tuple(dict.fromkeys(VECTORIZED.values()))
         called = functions if self._calls else BRANCHING
         ours = {
-            "called_loops": used_names(body, ("called",)),
+            "called_loops": emitter.used_names(body, ("called",)),
             "cpu_kernels": ("kernel",),
-            "intrinsics_cpu": used_names(body.replace("math.", "math_"), _INTRINSICS),
-            "narrow_floats_cpu": used_names(body, _NARROW_FLOATS),
-            "called_functions": used_names(body, called),
-            "polynomials": used_names(body, tuple(name for name in functions if name not in called)),
-            "threads": used_names(body, _THREADS),
+            "intrinsics_cpu": emitter.used_names(body.replace("math.", "math_"), _INTRINSICS),
+            "narrow_floats_cpu": emitter.used_names(body, _NARROW_FLOATS),
+            "called_functions": emitter.used_names(body, called),
+            "polynomials": emitter.used_names(body, tuple(name for name in functions if name not in called)),
+            "threads": emitter.used_names(body, _THREADS),
         }
         lines += ["", *(f"from fuser_lab.runtime.{m} import {', '.join(fns)}" for m, fns in ours.items() if fns)]
         return [line for i, line in enumerate(lines) if line or (i and lines[i - 1])]
@@ -108,8 +97,9 @@ class CpuEmitter(Emitter):
         """Print the compilation options and the signature."""
         self._on_stack = 0
         self._unsigned = _unsigned_values(phase)
-        types = [f"{storage_name(b)}[::1]" for b in phase.buffers] + [TYPE_NAMES[v.dtype] for v in phase.scalars]
-        types += [TYPE_NAMES[size.dtype] for size in phase.sizes]
+        types = [f"{emitter.storage_name(b)}[::1]" for b in phase.buffers]
+        types += [emitter.TYPE_NAMES[scalar.dtype] for scalar in phase.scalars]
+        types += [emitter.TYPE_NAMES[size.dtype] for size in phase.sizes]
         parallel = any(isinstance(s, ir.Loop) and s.parallel is ParallelType.grid_x for s in ir.walk(phase.body))
         if parallel:
             _check_shared(phase)
@@ -198,7 +188,7 @@ class CpuEmitter(Emitter):
     def loaded(self, load: ir.Load) -> str:
         """Return an element of a buffer in its compute type; scratch memory of a narrower float has its bits."""
         text = super().loaded(load)
-        return f"{REDUCED[load.buffer.dtype]}_to_float({text})" if _has_bits(load.buffer) else text
+        return f"{emitter.REDUCED[load.buffer.dtype]}_to_float({text})" if _has_bits(load.buffer) else text
 
     def stored(self, buffer: ir.Buffer, value: Term) -> str:
         """Return a value in its storage type."""
@@ -327,21 +317,21 @@ class CpuEmitter(Emitter):
         if fn in {"isnan", "isinf", "isfinite", "sqrt"}:
             return self._call(f"math.{fn}", args)
         if fn in {"erfinv", "erfcinv"}:
-            return f"{TYPE_NAMES[term.dtype]}({self._call(fn, args)})"
+            return f"{emitter.TYPE_NAMES[term.dtype]}({self._call(fn, args)})"
         if fn == "nextafter":
             return self._call("nextafter64" if operand is DataType.Double else "nextafter32", args)
         if fn == "signbit":
             return f"(math.copysign({self.constant(operand, 1)}, {self.term(args[0])}) < 0)"
         if fn != "philox_uniform":
             raise self.unsupported(term)
-        return f"{TYPE_NAMES[term.dtype]}({self._call(fn, args)})"
+        return f"{emitter.TYPE_NAMES[term.dtype]}({self._call(fn, args)})"
 
 
 def _names_of(loop: ir.Loop) -> tuple[set[str], dict[str, str]]:
     """Return the names in a loop, and the types of those that it takes from outside of it."""
     inside = list(ir.walk((loop,)))
     terms = [term for statement in inside for term in ir.every_term(statement)]
-    read = {term.name: TYPE_NAMES[term.dtype] for term in terms if isinstance(term, Var)}
+    read = {term.name: emitter.TYPE_NAMES[term.dtype] for term in terms if isinstance(term, Var)}
     local = {s.name if isinstance(s, ir.Let) else s.var for s in inside if isinstance(s, ir.Let | ir.Loop)}
     buffers = {b.name: f"{_element_name(b)}[::1]" for statement in inside for b, _ in ir.accesses_of(statement)}
     types = {name: kind for name, kind in (read | buffers).items() if name not in local}
@@ -351,7 +341,7 @@ def _names_of(loop: ir.Loop) -> tuple[set[str], dict[str, str]]:
 def _element_name(buffer: ir.Buffer) -> str:
     """Return Numba's name of the type of a buffer's elements."""
     has_words = buffer.role is not ir.Role.SCRATCH or _has_bits(buffer)
-    return storage_name(buffer) if has_words else TYPE_NAMES[buffer.dtype]
+    return emitter.storage_name(buffer) if has_words else emitter.TYPE_NAMES[buffer.dtype]
 
 
 def _has_bits(buffer: ir.Buffer) -> bool:

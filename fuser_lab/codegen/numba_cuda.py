@@ -8,21 +8,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
+from fuser_lab.codegen import emitter
 from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.codegen.cuda_reductions import threads_of
 from fuser_lab.codegen.cuda_scans import scan_lines
-from fuser_lab.codegen.emitter import (
-    ATOM,
-    BITS,
-    COMPLEX_FUNCTIONS,
-    CONVERSIONS,
-    REDUCED,
-    TRUNCATIONS,
-    TYPE_NAMES,
-    Emitter,
-    storage_name,
-    used_names,
-)
 from fuser_lab.codegen.index_math import Range, linear, range_of, remainder_form, substitute
 from fuser_lab.codegen.rewrites import NarrowValues, indexes_registers, narrow_values
 from fuser_lab.cost.crossovers import crossover
@@ -64,15 +53,15 @@ _TYPES = (
     "uint32", "uint64",
 )
 _COMPLEX = {
-    "abs": "complex_abs", "div": "complex_div", "sqrt": "complex_sqrt", **COMPLEX_FUNCTIONS,
+    "abs": "complex_abs", "div": "complex_div", "sqrt": "complex_sqrt", **emitter.COMPLEX_FUNCTIONS,
     **{name: f"cmath.{name}" for name in ("acos", "asin", "asinh", "atan", "atanh")},
 }
 COMPLEX_INTRINSICS = tuple(name for name in _COMPLEX.values() if "." not in name)
 _PAIRED = {DataType.Float8_e4m3fn: "e4m3", DataType.Float8_e5m2: "e5m2"}  # converted two at a time
 _INTRINSICS = (
-    *BITS,
-    *CONVERSIONS,
-    *TRUNCATIONS,
+    *emitter.BITS,
+    *emitter.CONVERSIONS,
+    *emitter.TRUNCATIONS,
     *COMPLEX_INTRINSICS,
     "common_divisor", "divide_int", "divide_uint", "maximum", "minimum", "modulo_int", "modulo_uint", "philox_uniform",
     "power_int", "power_uint", "remainder_float", "remainder_int", "shift_left", "shift_right",
@@ -190,7 +179,7 @@ def _is_power_of_two(term: Term) -> bool:
 
 def pointed_name(buffer: ir.Buffer) -> str:
     """Return Numba's name of the type that a buffer's pointer points to; a Bool in memory is a byte."""
-    return "uint8" if buffer.dtype is DataType.Bool else storage_name(buffer)
+    return "uint8" if buffer.dtype is DataType.Bool else emitter.storage_name(buffer)
 
 
 def _small_integers(phase: ir.Phase) -> frozenset[str]:
@@ -211,7 +200,7 @@ def _memory(phase: ir.Phase) -> str:
     return f" and {phase.launch.shared} bytes of shared memory" if phase.launch.shared else ""
 
 
-class CudaEmitter(Emitter):
+class CudaEmitter(emitter.Emitter):
     """Prints Numba CUDA kernels."""
 
     form = Form.BLOCKS
@@ -236,7 +225,7 @@ class CudaEmitter(Emitter):
         if buffer.name in self._narrow.wide or self._is_in(self._narrow.copied):
             return self.term(value)
         if self._is_in(self._narrow.unrounded):
-            return f"float_to_{REDUCED[buffer.dtype]}({self.term(value)})"
+            return f"float_to_{emitter.REDUCED[buffer.dtype]}({self.term(value)})"
         text = super().stored(buffer, value)
         return f"uint8({text})" if buffer.dtype is DataType.Bool and buffer.role is not ir.Role.SCRATCH else text
 
@@ -247,11 +236,11 @@ class CudaEmitter(Emitter):
         lines += [""] if lines else []
         origins = _IMPORTS[self.compiler]
         names = {origins.cuda: {"cuda"}}
-        names.setdefault(origins.types, set()).update(used_names(body, _TYPES))
+        names.setdefault(origins.types, set()).update(emitter.used_names(body, _TYPES))
         if "libdevice." in body:
             names.setdefault(origins.libdevice, set()).add("libdevice")
         lines += [f"from {module} import {', '.join(sorted(names[module]))}" for module in names if names[module]]
-        functions = used_names(body, _INTRINSICS)
+        functions = emitter.used_names(body, _INTRINSICS)
         if functions:
             lines += ["", f"from {origins.functions} import {', '.join(sorted(functions))}"]
         return lines
@@ -259,8 +248,8 @@ class CudaEmitter(Emitter):
     def decorator(self, phase: ir.Phase) -> None:
         """Print the launch and the types of the parameters; the runtime compiles the function for its device."""
         x, y = phase.launch.threads
-        types = [f"{pointed_name(b)}*" for b in phase.buffers] + [TYPE_NAMES[v.dtype] for v in phase.scalars]
-        types += [TYPE_NAMES[size.dtype] for size in phase.sizes]
+        types = [f"{pointed_name(b)}*" for b in phase.buffers] + [emitter.TYPE_NAMES[v.dtype] for v in phase.scalars]
+        types += [emitter.TYPE_NAMES[size.dtype] for size in phase.sizes]
         groups = f" in clusters of {phase.launch.cluster}" if phase.launch.cluster > 1 else ""
         self._line(f"# launched with {phase.launch.blocks} blocks of {x} x {y} threads{groups}{_memory(phase)}")
         self._line(f"# parameters: {', '.join(types)}")
@@ -343,7 +332,7 @@ class CudaEmitter(Emitter):
     def alloc(self, statement: ir.Alloc) -> None:
         """Print an array of the thread or the block; small arrays with constant loops become registers."""
         buffer = statement.buffer
-        kind = TYPE_NAMES[buffer.dtype] if buffer.role is ir.Role.SCRATCH else pointed_name(buffer)
+        kind = emitter.TYPE_NAMES[buffer.dtype] if buffer.role is ir.Role.SCRATCH else pointed_name(buffer)
         if buffer.role is ir.Role.SHARED:
             size = 0 if buffer.is_dynamic else buffer.size
             text = f"cuda.shared.array({size}, {kind}, alignment={buffer.alignment})"
@@ -420,7 +409,7 @@ class CudaEmitter(Emitter):
         """Print a store to the shared memory of another block of the cluster."""
         buffer = statement.buffer
         place, value = self.term(statement.position), self.stored(buffer, statement.value)
-        kind = TYPE_NAMES[buffer.dtype.compute]
+        kind = emitter.TYPE_NAMES[buffer.dtype.compute]
         lines = self._threads.sent(buffer.name, (buffer.name, kind), place, value, self.term(statement.rank))
         self._print(lines, statement.origin)
 
@@ -437,10 +426,10 @@ class CudaEmitter(Emitter):
         shuffle = f"wide_{call}" if needs_wide else f"cuda.{call}"
         if dtype.is_complex:
             parts = (shuffle.format(f"{name}.{part}") for part in ("real", "imag"))
-            return f"{TYPE_NAMES[dtype]}(complex({', '.join(parts)}))"
+            return f"{emitter.TYPE_NAMES[dtype]}(complex({', '.join(parts)}))"
         if carried is dtype:
             return shuffle.format(name)
-        received = shuffle.format(f"{TYPE_NAMES[carried]}({name})")
+        received = shuffle.format(f"{emitter.TYPE_NAMES[carried]}({name})")
         return f"({received} != 0)" if dtype is DataType.Bool else f"uint64({received})"
 
     def scan(self, statement: ir.Scan) -> None:
@@ -470,9 +459,9 @@ class CudaEmitter(Emitter):
                 fn in _BOUNDS and y == limit and z == x and bound != 0
             ):
                 # One instruction that preserves NaN; it may choose a zero of the other sign.
-                return self._call(_BOUNDS[fn], (x, limit)), ATOM
+                return self._call(_BOUNDS[fn], (x, limit)), emitter.ATOM
             case Apply(_, "eq" | "ne" as fn, (a, b)) if a.dtype.is_complex:
-                return self._compare(fn, self._argument(a, 8), self._argument(b, 8)), ATOM
+                return self._compare(fn, self._argument(a, 8), self._argument(b, 8)), emitter.ATOM
             case _:
                 return super().apply(term)
 
@@ -489,15 +478,15 @@ class CudaEmitter(Emitter):
     def _whole(self, term: Apply) -> tuple[str, int] | None:
         if term.fn in {"max", "min"} and term.args[0].dtype is DataType.UInt64:
             # numba-cuda-mlir's functions compare unsigned numbers as signed.
-            return self._call("maximum" if term.fn == "max" else "minimum", term.args), ATOM
+            return self._call("maximum" if term.fn == "max" else "minimum", term.args), emitter.ATOM
         return super()._whole(term)
 
     def _cast(self, value: Term, dtype: DataType) -> str:
         if dtype is DataType.Bool and value.dtype.is_complex:
             return self._compare("ne", self._argument(value, 8), self.constant(value.dtype, 0))
-        if TYPE_NAMES[dtype] == "float32" and self._has_few_bits(value):
+        if emitter.TYPE_NAMES[dtype] == "float32" and self._has_few_bits(value):
             text = f"small_to_float({self.term(value)})"
-            return f"round_{REDUCED[dtype]}({text})" if dtype.is_reduced_float else text
+            return f"round_{emitter.REDUCED[dtype]}({text})" if dtype.is_reduced_float else text
         return super()._cast(value, dtype)
 
     def _has_few_bits(self, value: Term) -> bool:
@@ -545,4 +534,4 @@ class CudaEmitter(Emitter):
             return f"(math.copysign({self.constant(operand, 1)}, {self.term(args[0])}) < 0)"
         if fn != "philox_uniform":
             raise self.unsupported(term)
-        return f"{TYPE_NAMES[term.dtype]}({self._call(fn, args)})"
+        return f"{emitter.TYPE_NAMES[term.dtype]}({self._call(fn, args)})"
