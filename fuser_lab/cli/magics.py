@@ -1,9 +1,8 @@
 """IPython magics, added by ``%load_ext fuser_lab``; each is a thin call of a public function."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
@@ -17,12 +16,8 @@ from fuser_lab.lab.ledger import Ledger
 from fuser_lab.lab.views import History, history
 from fuser_lab.plan import Plan
 from fuser_lab.plan.planning import segment
+from fuser_lab.report.diff import PlanDiff
 from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, SegmentSetMeaning
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fuser_lab.report.diff import PlanDiff
 
 
 @magics_class

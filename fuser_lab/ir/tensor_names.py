@@ -1,20 +1,14 @@
 """What users call tensors: variables of the user's code, which are accepted and shown beside the fusion's own names."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fuser_lab.arguments import listing, short_text
-from fuser_lab.errors import IllegalEdit
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from fuser_lab.errors import FuserLabError, InputError
-    from fuser_lab.ir.fusion import Fusion
-    from fuser_lab.ir.val import TensorView
+from fuser_lab.errors import FuserLabError, IllegalEdit, InputError
+from fuser_lab.ir.fusion import Fusion
+from fuser_lab.ir.val import TensorView
 
 Names = tuple[tuple[str, str], ...]  # the user's names of tensors, each with the fusion's name
 _MOST_MATCHES: Final = 4  # names that an error suggests, or a note lists

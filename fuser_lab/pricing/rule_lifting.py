@@ -1,19 +1,14 @@
 """The plan of a fusion without one of nvFuser's rules, and the predicted cost of a plan."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from fuser_lab.codegen.one_kernel import with_lifted
 from fuser_lab.errors import InputError
 from fuser_lab.plan import Plan
 from fuser_lab.schedule import open as open_rules
+from fuser_lab.schedule.base import Scheduler
 from fuser_lab.schedule.registry import SCHEDULERS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fuser_lab.schedule.base import Scheduler
 
 LIFTABLE: Final = {code.value: code for code in open_rules.LIFTABLE}  # the rules that not every kernel needs
 

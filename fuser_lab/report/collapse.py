@@ -1,19 +1,13 @@
 """A view model with whole segments as nodes, for fusions too large to read op by op."""
 
-from __future__ import annotations
-
+from collections.abc import Container, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from fuser_lab.report.graph_views import EdgeView, NodeView, SegmentView
 from fuser_lab.report.parts import edges_but, nodes_but
+from fuser_lab.report.repeats import Block
 from fuser_lab.report.units import bytes_label, plural
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
-
-    from fuser_lab.report.repeats import Block
-    from fuser_lab.report.view_model import ViewModel
+from fuser_lab.report.view_model import ViewModel
 
 COLLAPSE_FROM = 300  # ops; larger fusions first appear with one node per segment
 

@@ -4,15 +4,11 @@ The method is the network simplex of E. Gansner, E. Koutsofios, S. North, K.-P. 
 graphs", IEEE Trans. Software Eng. 19(3), 1993.
 """
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from fuser_lab.report.wiring import Graph
+from fuser_lab.report.wiring import Graph
 
 _MOST_WORK = 500_000  # steps through nodes and edges, about 50 ms of processor time; later exchanges gain little
 

@@ -1,7 +1,5 @@
 """Pictures as PNG, drawn by a browser: converters do not support the CSS variables of the pictures' colours."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

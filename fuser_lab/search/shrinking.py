@@ -1,12 +1,11 @@
 """Reduce a fusion that is cut, or refused, to the smallest one that still is, for the same reason."""
 
-from __future__ import annotations
-
 import difflib
 import math
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fuser_lab.api.fusion_definition import FusionDefinition
 from fuser_lab.arguments import number, optional, short_text, takes, whole
@@ -16,16 +15,11 @@ from fuser_lab.definition.binding import bind, default_inputs
 from fuser_lab.definition.repro import read_script, script_text
 from fuser_lab.definition.spec import TensorSpec, spec
 from fuser_lab.errors import ArgumentTypeError, FuserLabError, InputError
-from fuser_lab.ir import Expr, Fusion, Scalar, TensorDomain, TensorView, Val, needed_exprs
+from fuser_lab.ir import Expr, Fusion, Number, Scalar, TensorDomain, TensorView, Val, needed_exprs
+from fuser_lab.plan import Plan
 from fuser_lab.plan.planning import definition_of, described_input, flatten, segment
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from fuser_lab.ir import Number
-    from fuser_lab.plan import Plan
-
-    Keep = Callable[[Plan], bool]
+Keep = Callable[[Plan], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
