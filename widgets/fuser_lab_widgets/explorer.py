@@ -1,7 +1,5 @@
 """The live explorer of one fusion: see its segments, cut and glue them, ask why, and time the result."""
 
-from __future__ import annotations
-
 import gc
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -174,7 +172,7 @@ class Explorer(anywidget.AnyWidget):
         timer: Timer | None = None,
         title: str | None = None,
         notes: Sequence[str] = (),
-        profile: PlanProfile | None = None,
+        profile: "PlanProfile | None" = None,
         view: str | None = None,
     ) -> None:
         self._session = Session(plan, strategies)

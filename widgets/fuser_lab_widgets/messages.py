@@ -4,8 +4,6 @@ A page may be older than its Python side, or a script may write into a widget's 
 JSON can express. What is not described here is refused with one sentence, and later messages are read as before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, get_args

@@ -1,21 +1,16 @@
 """The Schedule tab: the transforms of a kernel, each with the loop nest after it, and buttons that change one."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+from xml.etree.ElementTree import Element
 
 from fuser_lab.errors import FuserLabError, InputError
 from fuser_lab.files.json_text import json_text
 from fuser_lab.ir.kernel_transforms import TEMPLATES
+from fuser_lab.ir.transform import Transform
 from fuser_lab.report.markup import element, to_html
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from xml.etree.ElementTree import Element
-
-    from fuser_lab.ir.transform import Transform
-    from fuser_lab_widgets.session import EditablePlan
+from fuser_lab_widgets.session import EditablePlan
 
 _MOST_LISTED: Final = 40  # segments with a button
 _MOST_RANKED: Final = 8  # candidates
