@@ -248,8 +248,7 @@ class Emitter:
             case Apply():
                 return self.apply(term)
             case _:
-                msg = f"{type(term).__name__} cannot be printed."
-                raise CodegenError(msg)
+                raise CodegenError(f"{type(term).__name__} cannot be printed.")
 
     def constant(self, dtype: DataType, value: complex) -> str:
         """Return a constant of a dtype."""
@@ -488,8 +487,7 @@ class Emitter:
 
     def of_target(self, statement: ir.Statement) -> None:
         """Print a statement that only some targets have."""
-        msg = f"{type(statement).__name__} cannot be printed for target {self._kernel.target!r}."
-        raise CodegenError(msg)
+        raise CodegenError(f"{type(statement).__name__} cannot be printed for target {self._kernel.target!r}.")
 
     def end_of_then(self, statement: ir.If) -> None:
         """Print what a compiler needs between the two sides of a branch."""

@@ -134,8 +134,7 @@ class Lanes:
             case ir.Barrier():
                 self._barrier(statement)
             case _:
-                msg = f"{type(statement).__name__} cannot be evaluated."
-                raise CodegenError(msg)
+                raise CodegenError(f"{type(statement).__name__} cannot be evaluated.")
 
     def _assign(self, name: str, value: Array, *, update: bool) -> None:
         full = self._spread_out(value)
@@ -209,11 +208,10 @@ class Lanes:
 
     def _check_started(self, name: str) -> None:
         if not self._started:
-            msg = (
+            raise IndexError(
                 f"{self._phase.name} sends {name} to blocks of a cluster that may not have started: a barrier of the "
                 "cluster is missing."
             )
-            raise IndexError(msg)
 
     def _reduce(self, statement: ir.Reduce) -> None:
         value = self._spread_out(self._eval(statement.value))
@@ -309,8 +307,7 @@ class Lanes:
             where = self._owners(buffer)[mask], index
             writer, when = self._writers[buffer.name][:, *where]
             if ((when == self._epoch) & (writer >= 0) & (writer != np.flatnonzero(mask))).any():
-                msg = f"{self._phase.name} adds to {buffer.name} without a barrier after its write."
-                raise IndexError(msg)
+                raise IndexError(f"{self._phase.name} adds to {buffer.name} without a barrier after its write.")
             np.add.at(self._scratch[buffer.name], where, value)
             self._writers[buffer.name][:, *where] = np.asarray([[-1], [self._epoch]])
             return
@@ -395,11 +392,10 @@ class Lanes:
             wrong = self._mask & (within != 0)
             parts = access.count % access.width == 0 and nbytes <= ACCESS_BYTES
         if wrong.any() or access.buffer.alignment % nbytes or not parts:
-            msg = (
+            raise IndexError(
                 f"{self._phase.name} makes accesses of {nbytes} bytes to {access.buffer.name}, which is aligned to "
                 f"{access.buffer.alignment} bytes, at {start[wrong][:1]}."
             )
-            raise IndexError(msg)
 
     # Terms
 
@@ -424,8 +420,7 @@ class Lanes:
                 result = np.asarray(_FUNCTIONS[term.fn](*[self._eval(arg) for arg in term.args]))
                 return result.astype(term.dtype.compute.numpy, copy=False)
             case _:
-                msg = f"{type(term).__name__} cannot be evaluated."
-                raise CodegenError(msg)
+                raise CodegenError(f"{type(term).__name__} cannot be evaluated.")
 
     def _constant(self, term: Const) -> Array:
         entry = self._constants.get(id(term))

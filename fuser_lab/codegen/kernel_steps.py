@@ -156,8 +156,7 @@ def kernel_steps(
     """
     largest = max((prod(tv.shape) for tv in fusion.tensors.values()), default=0)
     if largest > MOST_ELEMENTS:
-        msg = f"steps: tensors must have at most {MOST_ELEMENTS} elements, given {largest}."
-        raise UnsupportedError(msg)
+        raise UnsupportedError(f"steps: tensors must have at most {MOST_ELEMENTS} elements, given {largest}.")
     kernel = _distinct(generated.kernel_ir)
     log = _Log(most=most)
     evaluate_kernel(kernel, _memory(kernel, fusion), partial(_watcher, log, kernel))
@@ -188,8 +187,7 @@ class _Log:
 
     def append(self, step: KernelStep) -> None:
         if len(self.steps) >= self.most:
-            msg = f"steps: the kernel takes more than {self.most} steps; use smaller inputs."
-            raise UnsupportedError(msg)
+            raise UnsupportedError(f"steps: the kernel takes more than {self.most} steps; use smaller inputs.")
         self.steps.append(step)
 
 

@@ -43,8 +43,7 @@ def verify_kernel(kernel: ir.Kernel) -> None:
     written: set[str] = set()
     for phase in kernel.phases:
         for name in [v.name for v in phase.scalars if v.name not in scalars]:
-            msg = f"{phase.name}: the scalar parameter {name} is no scalar of the kernel {kernel.name}."
-            raise CodegenError(msg)
+            raise CodegenError(f"{phase.name}: the scalar parameter {name} is no scalar of the kernel {kernel.name}.")
         for buffer in phase.buffers:
             if buffers.get(buffer.name) != buffer:
                 msg = f"{phase.name}: the parameter {buffer.name} is no buffer of the kernel {kernel.name}."
@@ -223,8 +222,7 @@ class _PhaseVerifier:
 
     def _fail(self, statement: ir.Statement, problem: str) -> NoReturn:
         origin = "" if statement.origin is None else f" of {statement.origin}"
-        msg = f"the generated kernel {self._phase.name} is wrong: {_text(statement)}{origin} {problem}."
-        raise CodegenError(msg)
+        raise CodegenError(f"the generated kernel {self._phase.name} is wrong: {_text(statement)}{origin} {problem}.")
 
 
 def _waits(statement: ir.Statement) -> bool:

@@ -157,8 +157,7 @@ class _Finder:
                 return self._scans(pending, reductions, between=False)
             folds, rows = set(), []
         if not full and not rows:
-            msg = f"no output has the elements of {first.out.name}, along which {first.op.name} runs."
-            raise CodegenError(msg)
+            raise CodegenError(f"no output has the elements of {first.out.name}, along which {first.op.name} runs.")
         self._open = [tv for tv in self._open if tv not in full and tv not in rows]
         return Nest(
             kept=tuple(kept_axes), reduced=tuple(reduced), index=_complete(places),
@@ -215,8 +214,7 @@ class _Finder:
             elif names == all_names:
                 full.append(tensor)
         if not rows and not full:
-            msg = f"no output is reached from the reduction {first.name}; its result cannot be stored."
-            raise CodegenError(msg)
+            raise CodegenError(f"no output is reached from the reduction {first.name}; its result cannot be stored.")
         self._open = [tv for tv in self._open if tv not in rows and tv not in full]
         return Nest(
             kept=kept_axes, reduced=reduced, index=_complete(places), reductions=tuple(reductions), rows=tuple(rows),
@@ -261,8 +259,7 @@ class _Finder:
             msg = f"{reference.name} depends on a reduction, but its elements do not match the reduced rows."
             raise CodegenError(msg)
         if _behind(self._fusion, reference, OpKind.SCAN):
-            msg = f"{reference.name} depends on a scan, but its elements do not match the scanned rows."
-            raise CodegenError(msg)
+            raise CodegenError(f"{reference.name} depends on a scan, but its elements do not match the scanned rows.")
         axes: list[Axis] = []
         components: list[Term | None] = []
         for size in reference.stored_shape:

@@ -126,8 +126,7 @@ class CpuEmitter(emitter.Emitter):
     def loop(self, loop: ir.Loop) -> None:
         """Print a loop, or the call of its function; the compiler vectorizes the innermost."""
         if loop.parallel not in _LOOPS:
-            msg = f"the CPU cannot run a loop over {loop.parallel.value}."
-            raise CodegenError(msg)
+            raise CodegenError(f"the CPU cannot run a loop over {loop.parallel.value}.")
         parallel = loop.parallel is ParallelType.grid_x
         if not parallel and isinstance(loop.start, Const):
             self._counters.add(loop.var)  # the compiler knows that it is not negative
@@ -223,8 +222,7 @@ class CpuEmitter(emitter.Emitter):
 
     def reduce(self, statement: ir.Reduce) -> None:
         """Raise CodegenError: CPU kernels combine results through memory."""
-        msg = f"the CPU cannot run a reduction over {statement.scope.value} threads."
-        raise CodegenError(msg)
+        raise CodegenError(f"the CPU cannot run a reduction over {statement.scope.value} threads.")
 
     def scan(self, statement: ir.Scan) -> None:
         """Print a loop in which all parts advance together, then one per part that adds the preceding total.
@@ -232,8 +230,7 @@ class CpuEmitter(emitter.Emitter):
         A step of a part depends on the previous one; the steps of other parts hide its latency.
         """
         if statement.scope is not ir.Scope.THREAD:
-            msg = f"the CPU cannot run a scan over {statement.scope.value} threads."
-            raise CodegenError(msg)
+            raise CodegenError(f"the CPU cannot run a scan over {statement.scope.value} threads.")
         buffer, carry, each, origin = statement.buffer, statement.carry, statement.each, statement.origin
         if statement.fn in SLOW:
             self._scan_of_functions(statement)
@@ -296,8 +293,7 @@ class CpuEmitter(emitter.Emitter):
 
     def barrier(self, statement: ir.Barrier) -> None:
         """Raise CodegenError: threads synchronize only at the end of a parallel loop."""
-        msg = "the CPU cannot run a barrier."
-        raise CodegenError(msg)
+        raise CodegenError("the CPU cannot run a barrier.")
 
     def function(self, term: Apply) -> str:
         """Return a call of a mathematical function."""

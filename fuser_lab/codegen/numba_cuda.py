@@ -257,8 +257,7 @@ class CudaEmitter(emitter.Emitter):
     def loop(self, loop: ir.Loop) -> None:
         """Print a loop; loops over blocks and threads are bound to indices."""
         if loop.parallel not in _LOOPS:
-            msg = f"a GPU cannot run a loop over {loop.parallel.value}."
-            raise CodegenError(msg)
+            raise CodegenError(f"a GPU cannot run a loop over {loop.parallel.value}.")
         start, stop = map(self._range, (loop.start, loop.stop))
         self._ranges[loop.var] = (start[0], max(stop[1] - 1, start[0]))
         if loop.parallel in _HARDWARE:

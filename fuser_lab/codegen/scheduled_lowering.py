@@ -68,11 +68,10 @@ def lower_scheduled(
         If the target has no blocks.
     """
     if not target_of(target).has_blocks:
-        msg = (
+        raise CodegenError(
             f"loops over blocks and threads have no kernel for {target!r}: they run on GPUs, and the CPU evaluates "
             f"that kernel in lock step; see source({with_blocks().name!r})."
         )
-        raise CodegenError(msg)
     fusion, resident = scheduled.fusion, _launch_bounds(scheduled)
     _check_ops(fusion)
     loops = Loops(scheduled, rules)
@@ -117,11 +116,10 @@ def _check_ops(fusion: Fusion) -> None:
         op = OPS[expr.op.name]
         is_supported = op.scalar is not None or op.element is not None or op.combine is not None
         if not is_supported or len(expr.tensor_outputs) > 1:
-            msg = (
+            raise UnsupportedError(
                 f"{op.name} ({expr.name}) cannot be scheduled by hand: it has several results, or no "
                 "rule for one element."
             )
-            raise UnsupportedError(msg)
         for tensor in expr.tensor_outputs:
             for axis in tensor.domain.logical:
                 if axis.is_reduction and axis.expanded is not None:
@@ -141,8 +139,7 @@ def _check_hardware(sizes: Sizes) -> None:
         raise ScheduleError(msg)
     blocks = prod(sizes.get(kind, 1) for kind in BLOCKS)
     if blocks > MOST_BLOCKS:
-        msg = f"the schedule needs {blocks} blocks; at most {MOST_BLOCKS} are allowed."
-        raise ScheduleError(msg)
+        raise ScheduleError(f"the schedule needs {blocks} blocks; at most {MOST_BLOCKS} are allowed.")
 
 
 def _elements(

@@ -150,8 +150,7 @@ def at_most(
         If neither limit is given, or the bound of the bytes is not known.
     """
     if kernels is None and bytes_over_bound is None:
-        msg = "at_most: give kernels, bytes_over_bound, or both; given neither."
-        raise InputError(msg)
+        raise InputError("at_most: give kernels, bytes_over_bound, or both; given neither.")
     made = compile_call(Call(
         who="at_most", function=function, inputs=inputs, compiler=compiler, device=device, backward=backward,
         keywords=keywords or {}, options=options,

@@ -122,8 +122,7 @@ class FusionBuilder(Recording):
     def __enter__(self) -> Self:
         """Open the definition for recording."""
         if self._open is not None:
-            msg = "this definition has already been opened; create a new FusionDefinition for a new fusion."
-            raise StateError(msg)
+            raise StateError("this definition has already been opened; create a new FusionDefinition for a new fusion.")
         self._open = True
         return self
 
@@ -150,8 +149,7 @@ class FusionBuilder(Recording):
     def require_open(self, caller: str) -> None:
         """Raise ClosedDefinitionError unless inside the ``with`` block."""
         if not self._open:
-            msg = f"{caller} belongs inside `with FusionDefinition() as fd:`, which is not open."
-            raise ClosedDefinitionError(msg)
+            raise ClosedDefinitionError(f"{caller} belongs inside `with FusionDefinition() as fd:`, which is not open.")
 
     @property
     def fusion(self) -> ir.Fusion:
@@ -165,8 +163,7 @@ class FusionBuilder(Recording):
             If nothing was defined, or there is no output.
         """
         if self._open:
-            msg = "the definition is still open; leave the `with` block first."
-            raise StateError(msg)
+            raise StateError("the definition is still open; leave the `with` block first.")
         if self._left_by is not None:
             msg = f"the definition was left by an exception ({self._left_by}) before it was complete; define it again."
             raise StateError(msg)
@@ -289,8 +286,7 @@ class FusionBuilder(Recording):
             If it is not a TensorSpec.
         """
         if not isinstance(described, TensorSpec):
-            msg = f"define_from_spec: described must be a TensorSpec, given {short_text(described)}."
-            raise ArgumentTypeError(msg)
+            raise ArgumentTypeError(f"define_from_spec: described must be a TensorSpec, given {short_text(described)}.")
         static = flag(static_sizes, "define_from_spec", "static_sizes")
         contiguity, ranks = describe_strides(described.shape, [abs(s) for s in described.strides])
         backwards = [described.strides[axis] < 0 for axis in ir.allocation_of(ranks)]
@@ -322,8 +318,7 @@ class FusionBuilder(Recording):
             self._add_input(scalar)
             return Handle(scalar, self)
         if not isinstance(value, bool | int | float | complex):
-            msg = f"define_scalar: value must be a number, given {short_text(value)}."
-            raise ArgumentTypeError(msg)
+            raise ArgumentTypeError(f"define_scalar: value must be a number, given {short_text(value)}.")
         scalar_type = of_python(value) if dtype is None else element_type(dtype, "define_scalar")
         return Handle(
             ir.Scalar(
@@ -338,18 +333,16 @@ class FusionBuilder(Recording):
         """
         self.require_open("define_vector")
         if dtype is not DataType.Int:
-            msg = f"define_vector: dtype must be DataType.Int, given {short_text(dtype)}."
-            raise ArgumentTypeError(msg)
+            raise ArgumentTypeError(f"define_vector: dtype must be DataType.Int, given {short_text(dtype)}.")
         elements: list[Handle] = self.recorded("define_vector", self._vector, (size,), {})
         return elements
 
     def _vector(self, size: int | Sequence[Handle | int]) -> list[Handle]:
         if not is_whole(size) and not isinstance(size, list | tuple):
-            msg = (
+            raise ArgumentTypeError(
                 "define_vector: size must be an int, or a list of ints and integer scalars, given "
                 f"{short_text(size)}."
             )
-            raise ArgumentTypeError(msg)
         if not is_whole(size):
             sizes = self.extents(size, "define_vector", "values")
             return [Handle(self.value(extent, "define_vector", "values"), self) for extent in sizes]
@@ -381,24 +374,21 @@ class FusionBuilder(Recording):
         if alias_input is not None:
             target = self.tensor(alias_input, "add_output", "alias_input")
             if target not in self._inputs:
-                msg = f"add_output: alias_input {target.name} is not an input of the fusion."
-                raise DefinitionError(msg)
+                raise DefinitionError(f"add_output: alias_input {target.name} is not an input of the fusion.")
             if tensor.ndim != target.ndim:
-                msg = (
+                raise DefinitionError(
                     f"add_output: output {tensor.name} has {tensor.ndim} axes and alias_input {target.name} "
                     f"{target.ndim}; an in-place update needs the same number."
                 )
-                raise DefinitionError(msg)
             if tensor.dtype is not target.dtype:
                 # A result that is written over an input has the input's type, as in nvFuser.
                 tensor = self.tensor(self.ops.cast(tensor, target.dtype), "add_output", "output")
             for other, overwritten in self._aliases:
                 if overwritten == target:
-                    msg = (
+                    raise DefinitionError(
                         f"add_output: {tensor.name} cannot be written over the input {target.name}, because "
                         f"{other.name} already is; only one output may alias an input."
                     )
-                    raise DefinitionError(msg)
             self._aliases.append((tensor, target))
             if tensor not in self._outputs:
                 self._outputs.append(tensor)
@@ -448,8 +438,7 @@ class FusionBuilder(Recording):
     def _emit_all(self, op: OpDef, inputs: Sequence[ir.Val], attrs: dict[str, ir.AttrValue]) -> tuple[ir.Val, ...]:
         for value in inputs:
             if value not in self._known and not (isinstance(value, ir.Scalar) and value.value is not None):
-                msg = f"{op.name}: {value} belongs to another definition."
-                raise DefinitionError(msg)
+                raise DefinitionError(f"{op.name}: {value} belongs to another definition.")
         results = op.infer(tuple(inputs), attrs, self.axes)
         for result in results:
             if result.domain is not None and len(result.domain.logical) > MOST_AXES:
@@ -490,8 +479,7 @@ class FusionBuilder(Recording):
         """Return an operand as a value; Python numbers become constants."""
         if isinstance(operand, Handle):
             if operand.builder is not self:
-                msg = f"{op}: {argument} ({operand}) belongs to another definition."
-                raise DefinitionError(msg)
+                raise DefinitionError(f"{op}: {argument} ({operand}) belongs to another definition.")
             return operand.val
         if isinstance(operand, ir.TensorView | ir.Scalar):
             return operand
@@ -511,14 +499,12 @@ class FusionBuilder(Recording):
         value = self.value(operand, op, argument)
         if isinstance(value, ir.TensorView):
             return value
-        msg = f"{op}: {argument} must be a tensor, given the scalar {value}."
-        raise ArgumentTypeError(msg)
+        raise ArgumentTypeError(f"{op}: {argument} must be a tensor, given the scalar {value}.")
 
     def tensors(self, operands: object, op: str, argument: str) -> tuple[ir.TensorView, ...]:
         """Return a list of tensor operands."""
         if not isinstance(operands, list | tuple):
-            msg = f"{op}: {argument} must be a list of tensors, given {type(operands).__name__}."
-            raise ArgumentTypeError(msg)
+            raise ArgumentTypeError(f"{op}: {argument} must be a list of tensors, given {type(operands).__name__}.")
         return tuple(self.tensor(x, op, f"{argument}[{i}]") for i, x in enumerate(operands))
 
     def extents(self, sizes: object, op: str, argument: str) -> tuple[ir.Extent, ...]:
@@ -529,8 +515,7 @@ class FusionBuilder(Recording):
         for position, size in enumerate(entries):
             value = self.value(size, op, f"{argument}[{position}]")
             if not isinstance(value, ir.Scalar) or not value.dtype.is_integral:
-                msg = f"{op}: {argument}[{position}] is {value}; it must be an integer."
-                raise ArgumentTypeError(msg)
+                raise ArgumentTypeError(f"{op}: {argument}[{position}] is {value}; it must be an integer.")
             extents.append(value if value.value is None else int(value.value.real))
         return tuple(extents)
 

@@ -217,8 +217,7 @@ class _Concretizer:
             return value
         number = self._number(value)
         if number is None:
-            msg = f"a size depends on {value}, whose value is not given."
-            raise InputError(msg)
+            raise InputError(f"a size depends on {value}, whose value is not given.")
         return int(number.real) if value.dtype.is_integral else number
 
 

@@ -162,8 +162,7 @@ class _Writer:
         """Return the name of a constant that has its own line."""
         number = value.value
         if number is None:
-            msg = f"{value.name} is not a constant."
-            raise UnsupportedError(msg)
+            raise UnsupportedError(f"{value.name} is not a constant.")
         key = (value.dtype, repr(number))
         if key not in self._constants:
             name = self._constants[key] = f"{self._letters[1]}{self._next_scalar}"

@@ -48,8 +48,7 @@ class Example:
     def sizes(self, size: str) -> Sizes:
         """Return the sizes called ``"full"`` or ``"small"``."""
         if size not in {"full", "small"}:
-            msg = f"example {self.name} has the sizes 'full' and 'small', not {short_text(size)}."
-            raise InputError(msg)
+            raise InputError(f"example {self.name} has the sizes 'full' and 'small', not {short_text(size)}.")
         return self.full if size == "full" else self.small
 
     @takes("example.define", fd=instance(FusionBuilder, accepted="an open FusionDefinition"))
@@ -102,8 +101,7 @@ class Example:
             raise InputError(msg)
         expected = self.reference(inputs, outputs)
         if len(outputs) != len(expected):
-            msg = f"example.max_error: {self.name} has {len(expected)} outputs, given {len(outputs)}."
-            raise InputError(msg)
+            raise InputError(f"example.max_error: {self.name} has {len(expected)} outputs, given {len(outputs)}.")
         worst = 0.0
         for got, reference in zip(outputs, expected, strict=True):
             if got.shape != reference.shape:

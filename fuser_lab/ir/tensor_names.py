@@ -21,8 +21,7 @@ def tensor_named(fusion: Fusion, name: str, kind: type[FuserLabError] = IllegalE
     """Return the tensor of a name; raise an error of this ``kind`` if there is none."""
     tensor = fusion.tensors.get(name)
     if tensor is None:
-        msg = f"the fusion has no tensor called {short_text(name)}; it has {listing(fusion.tensors)}."
-        raise kind(msg)
+        raise kind(f"the fusion has no tensor called {short_text(name)}; it has {listing(fusion.tensors)}.")
     return tensor
 
 
@@ -44,12 +43,10 @@ def tensor_called(called: str, tensors: Collection[str], names: Names, kind: typ
     if len(matches) == 1:
         return matches[0]
     if matches:
-        msg = f"{called} is the name of several tensors: {listing(matches)}; choose from these."
-        raise kind(msg)
+        raise kind(f"{called} is the name of several tensors: {listing(matches)}; choose from these.")
     matches = close_matches(called, tensors, names)
     if matches:
-        msg = f"the fusion has no tensor called {called!r}; close matches are {', '.join(matches)}."
-        raise kind(msg)
+        raise kind(f"the fusion has no tensor called {called!r}; close matches are {', '.join(matches)}.")
     return called
 
 

@@ -183,8 +183,7 @@ class Ledger:
         names, rows = self._ask(query, [measurement] if measurement else [])
         if not rows:
             subject = f"measurement {kinds.brief(measurement)}" if measurement else "measurement"
-            msg = f"Ledger.timings: {kinds.brief(str(self.folder))} has no {subject}."
-            raise InputError(msg)
+            raise InputError(f"Ledger.timings: {kinds.brief(str(self.folder))} has no {subject}.")
         return with_views(timings_of([dict(zip(names, row, strict=True)) for row in rows]))
 
     def pack(self) -> int:

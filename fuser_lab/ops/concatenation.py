@@ -21,8 +21,7 @@ from fuser_lab.ops.view import SET
 def _cat(rec: Recorder, tensors: Sequence[Operand], dim: int = 0, manual_padding: bool = False) -> Val:
     operands = rec.tensors(tensors, "cat", "tensors")
     if not operands:
-        msg = "cat: tensors is empty; at least one tensor is needed."
-        raise DefinitionError(msg)
+        raise DefinitionError("cat: tensors is empty; at least one tensor is needed.")
     first = operands[0]
     for other in operands[1:]:
         if other.ndim != first.ndim:
@@ -36,11 +35,10 @@ def _cat(rec: Recorder, tensors: Sequence[Operand], dim: int = 0, manual_padding
     for position in range(first.ndim):
         for other in operands[1:]:
             if position != axis and not same_extent(first.extents[position], other.extents[position]):
-                msg = (
+                raise DefinitionError(
                     f"cat: sizes {first.extents[position]} and {other.extents[position]} differ on axis {position}; "
                     f"only axis {axis} may differ."
                 )
-                raise DefinitionError(msg)
     if len(operands) == 1:
         return rec.emit(SET, operands)[0]
     return rec.emit(CAT, operands if manual else _padded_for_cat(rec, operands, axis), dim=axis)[0]

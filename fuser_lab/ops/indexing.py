@@ -35,8 +35,7 @@ def _select(rec: Recorder, arg: Operand, index: Operand, dim: int) -> Val:
     place = whole(index, "select", "index") if is_whole(index) else index
     value = rec.value(place, "select", "index") if is_whole(index) else defined_scalar(rec, place, "select", "index")
     if not value.dtype.is_integral:
-        msg = f"select: index must be an integer, given {value.dtype!r}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"select: index must be an integer, given {value.dtype!r}.")
     axis = positions.dimension(dim, tensor, "select")
     return rec.emit(SELECT, [tensor, _from_the_front(rec, value, tensor.extents[axis])], dim=axis)[0]
 
@@ -250,11 +249,10 @@ def _common_axis(place: int, a: IterDomain, b: IterDomain, axes: AxisFactory) ->
     size: Extent = next((n for n in wide if isinstance(n, int)), wide[0] if wide else 1)
     for other in wide:
         if not same_extent(size, other):
-            msg = (
+            raise DefinitionError(
                 f"take_along_axis: arg has size {a.visible_extent} and index {b.visible_extent} on axis {place}; "
                 "they must be equal or 1."
             )
-            raise DefinitionError(msg)
     joined = joined_extent((a, b), axes)
     if a.is_broadcast and b.is_broadcast:
         return axes.fresh(1, IterType.BROADCAST, joined if wide else None)

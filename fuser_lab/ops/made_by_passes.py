@@ -15,8 +15,7 @@ from fuser_lab.ops.rules import Array, Combine
 
 def _nameless(name: str) -> Callable[..., NoReturn]:
     def frontend(*_: object, **__: object) -> NoReturn:
-        msg = f"fd.ops has no op {name}; only passes create it."
-        raise UnknownNameError(msg)
+        raise UnknownNameError(f"fd.ops has no op {name}; only passes create it.")
 
     return frontend
 
@@ -24,8 +23,7 @@ def _nameless(name: str) -> Callable[..., NoReturn]:
 def _extreme(name: str, plain: OpDef, fold: Any) -> OpDef:
     """Return a reduction like ``max`` or ``min`` that skips NaN; if all elements are NaN, it is the identity."""
     if plain.combine is None:
-        msg = f"{plain.name} is not a reduction."
-        raise TypeError(msg)
+        raise TypeError(f"{plain.name} is not a reduction.")
     identity = plain.combine.identity
 
     def reference(x: Array, *, dims: tuple[int, ...]) -> Array:

@@ -16,8 +16,7 @@ def tensor_at(inputs: Sequence[Val], position: int = 0) -> TensorView:
     """Return an operand that must be a tensor."""
     value = inputs[position]
     if not isinstance(value, TensorView):
-        msg = f"a tensor is needed here, given the scalar {value}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"a tensor is needed here, given the scalar {value}.")
     return value
 
 
@@ -49,8 +48,7 @@ def known_ints(attrs: Attrs, name: str) -> tuple[int, ...]:
     """
     value = attrs[name]
     if not isinstance(value, tuple) or not all(isinstance(v, int) for v in value):
-        msg = f"{name} must be known here, given {short_text(value)}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{name} must be known here, given {short_text(value)}.")
     return tuple(v for v in value if isinstance(v, int))
 
 
@@ -66,8 +64,7 @@ def wrap_dim(dim: object, ndim: int, op: str, argument: str = "dim") -> int:
     """
     dim = whole(dim, op, argument)
     if not -ndim <= dim < ndim:
-        msg = f"{op}: {argument}={dim} is outside [-{ndim}, {ndim}) of a tensor with {ndim} axes."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: {argument}={dim} is outside [-{ndim}, {ndim}) of a tensor with {ndim} axes.")
     return dim % ndim
 
 
@@ -76,8 +73,7 @@ def unique_dims(dims: object, ndim: int, op: str, argument: str = "dims") -> tup
     entries = as_list(dims, op, argument)
     wrapped = tuple(wrap_dim(d, ndim, op, argument) for d in entries)
     if len(set(wrapped)) != len(wrapped):
-        msg = f"{op}: {argument}={short_text(entries)} names an axis twice."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: {argument}={short_text(entries)} names an axis twice.")
     return wrapped
 
 

@@ -197,5 +197,4 @@ def register_composite(entry: Composite) -> Composite:
 
 def _claim(name: str) -> None:
     if name in OPS or name in COMPOSITES or name in MADE_BY_PASSES:
-        msg = f"op {name} is already registered."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"op {name} is already registered.")

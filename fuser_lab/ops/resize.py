@@ -58,15 +58,13 @@ def _slice(
     steps = rec.extents(strides, "slice", "strides") if strides is not None else (1,) * tensor.ndim
     for name, indices in (("start_indices", starts), ("end_indices", ends), ("strides", steps)):
         if len(indices) != tensor.ndim:
-            msg = f"slice: {name} has {len(indices)} entries for a tensor with {tensor.ndim} axes."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"slice: {name} has {len(indices)} entries for a tensor with {tensor.ndim} axes.")
     for axis, (start, end, step) in enumerate(zip(starts, ends, steps, strict=True)):
         if not isinstance(step, int) or step < 1:
             msg = f"slice: strides are numbers above 0, given {step} for axis {axis}; flip reverses an axis."
             raise DefinitionError(msg)
         if isinstance(start, int) and start < 0:
-            msg = f"slice: axis {axis} begins at {start}; start_indices are 0 or more."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"slice: axis {axis} begins at {start}; start_indices are 0 or more.")
         if isinstance(end, int) and end < (start if isinstance(start, int) else 0):
             msg = f"slice: axis {axis} has bounds [{start}, {end}); they must satisfy 0 <= start <= end."
             raise DefinitionError(msg)
@@ -132,11 +130,10 @@ def _bounds(tensor: ir.TensorView, attrs: Attrs) -> list[tuple[int, int]]:
     for axis, (size, start, end) in enumerate(zip(tensor.shape, starts, ends, strict=True)):
         if attrs["manual_normalization"]:
             if not 0 <= start <= end <= size:
-                msg = (
+                raise DefinitionError(
                     f"slice: axis {axis} of size {size} has bounds [{start}, {end}), which manual_normalization=True "
                     "does not adjust; they must be within the size."
                 )
-                raise DefinitionError(msg)
             pairs.append((start, end))
             continue
         begin = min(start + size if start < 0 else start, size)
@@ -244,15 +241,13 @@ def _pad(rec: Recorder, arg: Operand, pad_widths: Sequence[Operand], value: Oper
     tensor = rec.tensor(arg, "pad", "arg")
     widths = rec.extents(pad_widths, "pad", "pad_widths")
     if len(widths) % 2 or len(widths) > 2 * tensor.ndim:
-        msg = (
+        raise DefinitionError(
             f"pad: pad_widths has {len(widths)} entries; it must have pairs (left, right), innermost axis first, "
             f"for at most {tensor.ndim} axes."
         )
-        raise DefinitionError(msg)
     fill = rec.value(0 if value is None else value, "pad", "value")
     if not isinstance(fill, ir.Scalar):
-        msg = f"pad: value must be a scalar, given the tensor {fill.name}."
-        raise ArgumentTypeError(msg)
+        raise ArgumentTypeError(f"pad: value must be a scalar, given the tensor {fill.name}.")
     if value is not None and fill.dtype.kind is not tensor.dtype.kind:
         msg = f"pad: value has dtype {fill.dtype!r}, which is of a different kind from the tensor's {tensor.dtype!r}."
         raise DefinitionError(msg)
@@ -273,8 +268,7 @@ def _infer_pad(inputs: tuple[ir.Val, ...], attrs: Attrs, axes: AxisFactory) -> t
     amounts = _pad_amounts(tensor.ndim, attrs)
     for axis, (extent, (left, right)) in enumerate(zip(tensor.extents, amounts, strict=True)):
         if isinstance(extent, int) and isinstance(left, int) and isinstance(right, int) and extent + left + right < 0:
-            msg = f"pad: axis {axis} of size {extent} cannot be padded by ({left}, {right})."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"pad: axis {axis} of size {extent} cannot be padded by ({left}, {right}).")
     return (Result(tensor.dtype, _resize_domain(tensor, amounts, axes)),)
 
 

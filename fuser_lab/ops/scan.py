@@ -39,15 +39,13 @@ def axis_in_bounds(dim: object, ndim: int, op: str) -> int:
 def check_ordered(tensor: TensorView, op: str) -> None:
     """Raise DefinitionError for complex numbers, which have no order."""
     if tensor.dtype.is_complex:
-        msg = f"{op}: arg has dtype {tensor.dtype!r}; complex numbers have no order."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: arg has dtype {tensor.dtype!r}; complex numbers have no order.")
 
 
 def _check_float(tensor: TensorView, op: str) -> None:
     """Raise DefinitionError for integers and complex numbers."""
     if not tensor.dtype.is_float:
-        msg = f"{op}: arg has dtype {tensor.dtype!r}; floating point numbers are required."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: arg has dtype {tensor.dtype!r}; floating point numbers are required.")
 
 
 def scanned_domain(tensor: TensorView, dim: int, axes: AxisFactory) -> TensorDomain:

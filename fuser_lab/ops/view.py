@@ -58,8 +58,7 @@ def _permute(rec: Recorder, arg: Operand, dims: Sequence[int]) -> ir.Val:
     tensor = rec.tensor(arg, "permute", "arg")
     axes = wholes(dims, "permute", "dims")
     if len(axes) != tensor.ndim:
-        msg = f"permute: dims={axes} has {len(axes)} entries for a tensor with {tensor.ndim} axes."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"permute: dims={axes} has {len(axes)} entries for a tensor with {tensor.ndim} axes.")
     order = unique_dims(axes, tensor.ndim, "permute")
     if order == tuple(range(tensor.ndim)):
         return rec.emit(SET, [tensor])[0]
@@ -104,8 +103,7 @@ def _stride_order(rec: Recorder, arg: Operand, stride_order: Sequence[int]) -> i
     if not ranks:
         return rec.emit(SET, [tensor])[0]
     if sorted(ranks) != list(range(tensor.ndim)):
-        msg = f"stride_order: {ranks} is not a permutation of 0..{tensor.ndim - 1}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"stride_order: {ranks} is not a permutation of 0..{tensor.ndim - 1}.")
     return rec.emit(STRIDE_ORDER, [tensor], stride_order=tuple(ranks))[0]
 
 
@@ -153,8 +151,7 @@ def _reshape(rec: Recorder, arg: Operand, new_shape: Sequence[Operand]) -> ir.Va
 def _check_sizes(sizes: Sequence[ir.Extent]) -> None:
     constants = [s for s in sizes if isinstance(s, int)]
     if constants.count(-1) > 1:
-        msg = f"reshape: a maximum of one value of -1 can be given, new_shape is {_show(sizes)}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"reshape: a maximum of one value of -1 can be given, new_shape is {_show(sizes)}.")
     if any(s < -1 for s in constants):
         msg = f"reshape: new_shape is {_show(sizes)}; its entries are sizes, 0 or more, or -1 for the remaining size."
         raise DefinitionError(msg)
@@ -199,8 +196,7 @@ def resolve_shape(new: tuple[int, ...], old: tuple[int, ...]) -> tuple[int, ...]
     if -1 in new and (total == 0 or (count and total % count == 0)):
         new = tuple((total // count if total else 0) if s == -1 else s for s in new)
     if -1 in new or prod(new) != total:
-        msg = f"reshape: total element counts must match, given {list(old)} and new_shape {list(new)}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"reshape: total element counts must match, given {list(old)} and new_shape {list(new)}.")
     return new
 
 

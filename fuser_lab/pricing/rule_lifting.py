@@ -30,8 +30,7 @@ def without_rule(plan: Plan, code: str) -> Plan:
         If every kernel of fuser_lab needs the rule, or the plan was not made under nvFuser's rules.
     """
     if code not in liftable(plan):
-        msg = f"the rule {code!r} cannot be lifted here; choose from {', '.join(liftable(plan)) or 'none'}."
-        raise InputError(msg)
+        raise InputError(f"the rule {code!r} cannot be lifted here; choose from {', '.join(liftable(plan)) or 'none'}.")
     return segmented_by(plan, with_lifted(LIFTABLE[code]))
 
 

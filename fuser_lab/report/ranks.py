@@ -134,8 +134,7 @@ def _longest(spans: Sequence[int], edges: Sequence[Edge], excess: Sequence[int])
             if not waiting[m]:
                 ready.append(m)
     if len(ready) < count:
-        msg = f"{count - len(ready)} of {count} items cannot be ranked: the wires form a cycle"
-        raise ValueError(msg)
+        raise ValueError(f"{count - len(ready)} of {count} items cannot be ranked: the wires form a cycle")
     for n in reversed(ready):
         if excess[n] > 0 and after[n]:
             ranks[n] = min([ranks[m] for m in after[n]]) - spans[n]

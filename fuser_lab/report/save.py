@@ -50,8 +50,7 @@ def write_file(caller: str, target: Path, made: str | bytes) -> Path:
     try:
         target.write_bytes(made if isinstance(made, bytes) else made.encode())
     except OSError as error:
-        msg = f"{caller} cannot be saved as {brief(str(target))}: {error.strerror}."
-        raise InputError(msg) from None
+        raise InputError(f"{caller} cannot be saved as {brief(str(target))}: {error.strerror}.") from None
     return target
 
 

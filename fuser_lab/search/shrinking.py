@@ -103,8 +103,7 @@ def shrink(
     first = segment(bound.fusion, list(bound.inputs), **segment_options)
     holds, statement = _keeping(first, keep)
     if not holds(first):
-        msg = f"shrink: this does not hold in the plan of the given fusion: {statement}."
-        raise InputError(msg)
+        raise InputError(f"shrink: this does not hold in the plan of the given fusion: {statement}.")
     tried = 0
     ends = math.inf if seconds is None else time.monotonic() + seconds
 
@@ -148,18 +147,16 @@ def _keeping(plan: Plan, keep: object) -> tuple[Keep, str]:
         a, b = keep
         for name in keep:
             if name not in plan.fusion.tensors:
-                msg = f"shrink: keep names {name}, which is not a tensor of the plan."
-                raise InputError(msg)
+                raise InputError(f"shrink: keep names {name}, which is not a tensor of the plan.")
         cause = _cause(plan, a, b)
         text = f"{a} and {b} are in different segments"
         if cause is None:
             return lambda _: False, text
         return lambda plan: _cause(plan, a, b) == cause, f"{text} ({', '.join(cause)})"
-    msg = (
+    raise ArgumentTypeError(
         "shrink: keep must be two tensor names, a reason code, or a function of the plan; "
         f"given {short_text(keep)}."
     )
-    raise ArgumentTypeError(msg)
 
 
 def _widest_cut(plan: Plan) -> tuple[str, str]:
@@ -173,8 +170,7 @@ def _widest_cut(plan: Plan) -> tuple[str, str]:
         if tensor in plan.fusion.producers and homes[tensor.name].isdisjoint(homes[result.name])
     ]
     if not crossing:
-        msg = "shrink: no tensor passes between segments of this plan; pass keep to say what must remain."
-        raise InputError(msg)
+        raise InputError("shrink: no tensor passes between segments of this plan; pass keep to say what must remain.")
     tensor, result = max(crossing, key=lambda pair: pair[0].nbytes)
     return tensor.name, result.name
 
@@ -184,8 +180,7 @@ def _known_reason(code: str) -> str:
     if code not in codes:
         close = difflib.get_close_matches(code, codes, n=1)
         hint = f"; did you mean {close[0]}?" if close else "; docs/reasons.md lists them."
-        msg = f"shrink: keep is {short_text(code)}, which is not a reason code{hint}"
-        raise InputError(msg)
+        raise InputError(f"shrink: keep is {short_text(code)}, which is not a reason code{hint}")
     return code
 
 

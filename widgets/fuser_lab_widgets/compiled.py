@@ -124,8 +124,7 @@ class CompiledExplorer(MapExplorer):
         """
         fusions = plan.fusions
         if not 0 <= region < len(fusions):
-            msg = f"show_region: the graph has no region {region}; it has {len(fusions)}."
-            raise InputError(msg)
+            raise InputError(f"show_region: the graph has no region {region}; it has {len(fusions)}.")
         fusion = fusions[region]
         title = f"region {region}, cut as {plan.name} does"
         self.show_explorer(Explorer(fusion, list(fusion.inputs), strategies=self._strategies, title=title))

@@ -230,11 +230,10 @@ class Explorer(anywidget.AnyWidget):
             msg = f"unknown strategy {short_text(value)}; choose from {', '.join(self._session.strategies)}."
             raise traitlets.TraitError(msg)
         if name == "selection" and value and not selections.find(self._page.view, value):
-            msg = (
+            raise traitlets.TraitError(
                 f"the plan does not contain {short_text(value)}; "
                 "select a tensor (T2), an edge (T2 -> T4) or a segment (S1)."
             )
-            raise traitlets.TraitError(msg)
         return value
 
     @takes("Explorer.wait", timeout=optional(number(0), "to wait for"))
@@ -315,8 +314,7 @@ class Explorer(anywidget.AnyWidget):
     def _dispatch(self, number: int, event: Any) -> None:
         message = messages.read(event, messages.EXPLORER) | {"n": number}
         if message.get("plan", self._page.number) != self._page.number:
-            msg = "That button belongs to a plan that is no longer shown; nothing was done."
-            raise FuserLabError(msg)
+            raise FuserLabError("That button belongs to a plan that is no longer shown; nothing was done.")
         self._handlers[message["type"]](message)
 
     # ---- the traits that users observe and set

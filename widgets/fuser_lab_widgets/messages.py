@@ -110,8 +110,7 @@ def read(message: object, forms: Mapping[str, Form]) -> dict[str, Any]:
         raise InputError(msg)
     fields = {key: kind.of(sent.get(key), f"message {name!r}", key) for key, kind in form.has.items()}
     if form.any_of and not form.may.keys() & sent.keys():
-        msg = f"message {name!r}: {form.any_of} must be named, given none of them."
-        raise InputError(msg)
+        raise InputError(f"message {name!r}: {form.any_of} must be named, given none of them.")
     may = {**form.may, "plan": _COUNT}
     return {"type": name} | fields | {
         key: kind.of(sent[key], f"message {name!r}", key) for key, kind in may.items() if key in sent

@@ -175,8 +175,7 @@ class ModelExplorer(MapExplorer):
         """
         graphs = self._model.graphs
         if not 0 <= graph < len(graphs) or not 0 <= region < len(graphs[graph].regions):
-            msg = f"show_region: graph {graph} has no region {region}; see captured.graphs."
-            raise InputError(msg)
+            raise InputError(f"show_region: graph {graph} has no region {region}; see captured.graphs.")
         shown_region = graphs[graph].regions[region]
         plan, kind = shown_region.plan, graphs[graph].kind
         if self.explorer is None or self.explorer.plan.sources != plan.sources or self.explorer.plan != plan:

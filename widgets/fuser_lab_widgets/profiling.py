@@ -28,10 +28,9 @@ def profile_plan(plan: Any, inputs: Sequence[Any] | None, target: str) -> "PlanP
         measured: PlanProfile = profile(plan, arrays)
         return measured
     if targets.is_on_host(target):
-        msg = (
+        raise UnsupportedError(
             "A profile on the CPU runs the kernels; give the explorer arrays in host memory, as in explore(fd, inputs)."
         )
-        raise UnsupportedError(msg)
     compiled: PlanProfile = profile(plan)
     return compiled
 

@@ -98,14 +98,12 @@ def change_step(
         If there is no such step, or it has no such number.
     """
     if not 0 <= step < len(transforms):
-        msg = f"The schedule has no step {step + 1}; there are {len(transforms)}."
-        raise InputError(msg)
+        raise InputError(f"The schedule has no step {step + 1}; there are {len(transforms)}.")
     if number is None:
         return [*transforms[:step], *transforms[step + 1 :]]
     transform = transforms[step]
     if name not in dict(transform.args):
-        msg = f"Step {step + 1} of the schedule, {transform}, has no {name}."
-        raise InputError(msg)
+        raise InputError(f"Step {step + 1} of the schedule, {transform}, has no {name}.")
     args = tuple((key, _with_number(value, number) if key == name else value) for key, value in transform.args)
     return [*transforms[:step], replace(transform, args=args), *transforms[step + 1 :]]
 

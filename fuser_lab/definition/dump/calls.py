@@ -62,15 +62,13 @@ class Context:
         """The first result, which must be a tensor."""
         value = self.statement.results[0]
         if not isinstance(value, terms.Value):
-            msg = f"{value.name} is a scalar, but the expression computes a tensor"
-            raise self.refuse(msg)
+            raise self.refuse(f"{value.name} is a scalar, but the expression computes a tensor")
         return value
 
     def kept_axes(self, op: str) -> tuple[terms.Axis, ...]:
         """Return the axes of the result, or raise if the text does not show them."""
         if self.result.axes is None:
-            msg = f"{op}: the axes of {self.result.name} are not printed"
-            raise self.refuse(msg)
+            raise self.refuse(f"{op}: the axes of {self.result.name} are not printed")
         return self.result.kept_axes
 
     def size(self, term: terms.Term, op: str) -> int:
@@ -78,8 +76,7 @@ class Context:
         size = size_of(term, self.sizes)
         if size is None:
             shown = term.name if isinstance(term, terms.Symbol) else "an expression"
-            msg = f"{op}: the size {shown} is unknown; pass it as sizes={{'{shown}': ...}}"
-            raise self.refuse(msg)
+            raise self.refuse(f"{op}: the size {shown} is unknown; pass it as sizes={{'{shown}': ...}}")
         return size
 
     def shape(self, op: str, count: int | None = None) -> tuple[int, ...]:
@@ -118,8 +115,7 @@ def call_of(context: Context) -> Call:
     if name.startswith("__") and "2" in name:
         target = _NARROW.get(name.partition("2")[2])
         if target is None and not (context.result.dtype and len(term.operands) == 1):
-            msg = f"unknown cast {name}"
-            raise context.refuse(msg)
+            raise context.refuse(f"unknown cast {name}")
         return _cast(context, term, context.result.dtype or target or DataType.Float)
     if name == "reduction":
         return _reduction(context, term)
@@ -133,8 +129,7 @@ def call_of(context: Context) -> Call:
     try:
         OPS[op]
     except KeyError:
-        msg = f"load_dump: line {context.statement.line}: unknown op {name[:60]}."
-        raise UnsupportedError(msg) from None
+        raise UnsupportedError(f"load_dump: line {context.statement.line}: unknown op {name[:60]}.") from None
     return _plain(context, op, term)
 
 
@@ -152,8 +147,7 @@ def _plain(context: Context, op: str, term: terms.Applied) -> Call:
             try:
                 attrs[key] = attribute(value, context.sizes)
             except ValueError:
-                msg = f"{op}: the option {key} is not a plain value"
-                raise context.refuse(msg) from None
+                raise context.refuse(f"{op}: the option {key} is not a plain value") from None
     return Call(op=op, operands=tuple(operands), attrs=attrs)
 
 
@@ -161,16 +155,14 @@ def _place(context: Context, term: terms.Applied, axis: terms.Axis) -> int:
     first = next((v for v in term.operands if isinstance(v, terms.Value)), None)
     numbers = [] if first is None else [a.number for a in context.axes.get(first.name, ()) if a.kind != "r"]
     if axis.number not in numbers:
-        msg = f"axis {axis.number} is not an axis of the operand"
-        raise context.refuse(msg)
+        raise context.refuse(f"axis {axis.number} is not an axis of the operand")
     return numbers.index(axis.number)
 
 
 def _cast(context: Context, term: terms.Applied, dtype: DataType) -> Call:
     (operand,) = term.operands if len(term.operands) == 1 else (None,)
     if operand is None:
-        msg = "a cast has one operand"
-        raise context.refuse(msg)
+        raise context.refuse("a cast has one operand")
     if isinstance(operand, terms.Applied) and operand.name == "std::real" and len(operand.operands) == 1:
         operand = operand.operands[0]
     return Call(op="cast", operands=(operand,), attrs={"dtype": dtype})
@@ -179,8 +171,7 @@ def _cast(context: Context, term: terms.Applied, dtype: DataType) -> Call:
 def _operand(context: Context, term: terms.Applied) -> terms.Value:
     first = term.operands[0] if term.operands else None
     if not isinstance(first, terms.Value) or first.name not in context.shapes:
-        msg = f"{term.name}: the first operand must be a tensor"
-        raise context.refuse(msg)
+        raise context.refuse(f"{term.name}: the first operand must be a tensor")
     return first
 
 
@@ -217,8 +208,7 @@ def _flags(context: Context, term: terms.Applied) -> tuple[bool, ...] | None:
     flags = []
     for entry in option.entries:
         if not isinstance(entry, terms.Constant) or not isinstance(entry.value, bool):
-            msg = "flags must be true or false"
-            raise context.refuse(msg)
+            raise context.refuse("flags must be true or false")
         flags.append(entry.value)
     return tuple(flags)
 
@@ -235,8 +225,7 @@ def _added_axes(
         if not is_added and left:
             left.pop(0)
     if left or sum(flags) != len(wide) - len(narrow):
-        msg = f"{op}: flags are missing and cannot be determined from the axes"
-        raise context.refuse(msg)
+        raise context.refuse(f"{op}: flags are missing and cannot be determined from the axes")
     return tuple(flags)
 
 
@@ -282,8 +271,7 @@ def _permute(context: Context, term: terms.Applied) -> Call:
         listed = tuple(context.size(entry, "permute") for entry in option.entries)
         return Call(op="permute", operands=(operand,), attrs={"dims": listed})
     if len(before) != len(after):
-        msg = f"permute: {operand.name} has {len(before)} axes and {context.result.name} {len(after)}"
-        raise context.refuse(msg)
+        raise context.refuse(f"permute: {operand.name} has {len(before)} axes and {context.result.name} {len(after)}")
     permutation = context.domains.get(context.result.name, terms.Domains()).permutation
     if permutation is not None and len(permutation) == len(after) and permutation != tuple(range(len(after))):
         return Call(op="permute", operands=(operand,), attrs={"dims": permutation})
@@ -295,8 +283,7 @@ def _permute(context: Context, term: terms.Applied) -> Call:
             # Symbols of one size may have several names.
             alike = [place for place in left if _same_size(context, before[place], axis)]
         if not alike:
-            msg = f"permute: {context.result.name} has an axis that {operand.name} lacks"
-            raise context.refuse(msg)
+            raise context.refuse(f"permute: {context.result.name} has an axis that {operand.name} lacks")
         dims.append(alike[0])
         left.remove(alike[0])
     if dims == sorted(dims):
@@ -327,23 +314,19 @@ def _same_size(context: Context, a: terms.Axis, b: terms.Axis) -> bool:
 def _slice(context: Context, term: terms.Applied) -> Call:
     ranges = term.operands[1] if len(term.operands) == 2 else _option(term, "ranges")
     if not isinstance(ranges, terms.Listed):
-        msg = "slice: the ranges are missing"
-        raise context.refuse(msg)
+        raise context.refuse("slice: the ranges are missing")
     starts, ends = [], []
     for entry in ranges.entries:
         if not isinstance(entry, terms.Listed) or len(entry.entries) not in {2, 3}:
-            msg = "slice: a range must be {start, end, step}"
-            raise context.refuse(msg)
+            raise context.refuse("slice: a range must be {start, end, step}")
         first, last, *step = (context.size(bound, "slice") for bound in entry.entries)
         if step and step[0] != 1:
-            msg = f"slice: steps must be 1, given {step[0]}"
-            raise context.refuse(msg)
+            raise context.refuse(f"slice: steps must be 1, given {step[0]}")
         starts.append(first)
         ends.append(last)
     operand = _operand(context, term)
     if len(starts) != len(context.shapes[operand.name]):
-        msg = f"slice: {len(starts)} ranges for a tensor with {len(context.shapes[operand.name])} axes"
-        raise context.refuse(msg)
+        raise context.refuse(f"slice: {len(starts)} ranges for a tensor with {len(context.shapes[operand.name])} axes")
     attrs: dict[str, AttrValue] = {"start_indices": tuple(starts), "end_indices": tuple(ends)}
     return Call(op="slice", operands=(operand,), attrs=attrs | {"manual_normalization": False})
 
@@ -352,8 +335,7 @@ def _pad(context: Context, term: terms.Applied) -> Call:
     operand, *rest = term.operands or (None,)
     widths = rest[0] if rest else _option(term, "widths")
     if not isinstance(operand, terms.Value) or not isinstance(widths, terms.Listed) or len(widths.entries) % 2:
-        msg = "pad: the widths are missing"
-        raise context.refuse(msg)
+        raise context.refuse("pad: the widths are missing")
     numbers = [context.size(width, "pad") for width in widths.entries]
     if len(numbers) != 2 * len(context.shapes.get(operand.name, ())):
         msg = f"pad: {len(numbers)} widths for a tensor with {len(context.shapes.get(operand.name, ()))} axes"
@@ -370,8 +352,7 @@ def _cat(context: Context, term: terms.Applied) -> Call:
     if dim is None and tensors:
         tensors, dim = tensors[:-1], tensors[-1]
     if dim is None or not tensors:
-        msg = "cat: operands or axis are missing"
-        raise context.refuse(msg)
+        raise context.refuse("cat: operands or axis are missing")
     return Call(op="cat", operands=tensors, attrs={"dim": context.size(dim, "cat")})
 
 

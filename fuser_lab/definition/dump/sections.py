@@ -128,15 +128,13 @@ def dumps_in(text: str) -> list[DumpText]:
         If the text contains none, or more than the limit.
     """
     if len(text) > _MOST_CHARACTERS:
-        msg = f"load_dump: the text has {len(text)} characters; at most {_MOST_CHARACTERS} are read."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"load_dump: the text has {len(text)} characters; at most {_MOST_CHARACTERS} are read.")
     dumps = [dump for dump in _Sections().read(text) if dump.has_fusion]
     if not dumps:
-        msg = (
+        raise DefinitionError(
             "load_dump: the text contains no dump; NVFUSER_DUMP=segmented_fusion prints one, with the lines "
             "'Segmented_Fusion Dump: -- Re-written complete fusion:{' and '%kernel_math {'."
         )
-        raise DefinitionError(msg)
     return dumps
 
 
@@ -182,11 +180,10 @@ class _Statements:
         if self._lines:
             self.done.append((self._first, " ".join(self._lines)))
             if len(self.done) > MOST_EXPRESSIONS:
-                msg = (
+                raise DefinitionError(
                     f"load_dump: line {self._first}: the fusion has more than {MOST_EXPRESSIONS} expressions; at most "
                     "as many are read."
                 )
-                raise DefinitionError(msg)
         self._lines, self._open, self._equals = [], 0, False
 
 
@@ -356,8 +353,7 @@ class _Sections:
         if match is not None:
             self._end_math()
             if len(self._dump.details) >= _MOST_GROUPS:
-                msg = f"load_dump: line {number}: there are more than {_MOST_GROUPS} groups."
-                raise DefinitionError(msg)
+                raise DefinitionError(f"load_dump: line {number}: there are more than {_MOST_GROUPS} groups.")
             self._group = DumpedGroup(scheduler=_scheduler(match["scheduler"] or ""))
             self._dump.details.append(self._group)
             self._list = ""

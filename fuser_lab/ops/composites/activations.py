@@ -66,8 +66,7 @@ def _dropout(
     tensor = floating(rec, arg, "dropout")
     share, trains = plain_number(p, "dropout", "p", 0, 1), flag(training, "dropout", "training")
     if (rng_seed is None) is not (rng_offset is None):
-        msg = "dropout: rng_seed and rng_offset must be given together."
-        raise ArgumentTypeError(msg)
+        raise ArgumentTypeError("dropout: rng_seed and rng_offset must be given together.")
     if not trains or share == 0:
         return record(rec, "set", tensor)
     x = widen(rec, tensor)

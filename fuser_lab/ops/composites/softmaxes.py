@@ -38,8 +38,7 @@ def _log_softmax(rec: Recorder, arg: Operand, dim: int = -1) -> TensorView:
 def _logsumexp(rec: Recorder, arg: Operand, dims: int | Sequence[int], keepdim: bool = False) -> TensorView:
     tensor, keeps = floating(rec, arg, "logsumexp"), flag(keepdim, "logsumexp", "keepdim")
     if dims is None:
-        msg = "logsumexp: dims must be an int or a list of ints, given None."
-        raise ArgumentTypeError(msg)
+        raise ArgumentTypeError("logsumexp: dims must be an int or a list of ints, given None.")
     reduced = list(reduced_axes(tensor, dims, "logsumexp"))
     if not reduced:
         return record(rec, "set", tensor)

@@ -145,8 +145,7 @@ class HostMemory:
 
     def capture(self, start: Callable[[], None]) -> Callable[[], None]:
         """Raise UnsupportedError: a CUDA graph holds launches on a GPU."""
-        msg = "captured: a CUDA graph needs a plan for a GPU; prepare it for 'cuda'."
-        raise UnsupportedError(msg)
+        raise UnsupportedError("captured: a CUDA graph needs a plan for a GPU; prepare it for 'cuda'.")
 
     def free_bytes(self) -> int | None:
         """Return the bytes available to this process, None if unknown."""

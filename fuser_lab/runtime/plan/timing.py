@@ -334,8 +334,7 @@ class _Measurement(Measurement):
         finally:
             changed = [number for number, array in before.items() if _restore(self._inputs[number], array)]
         if changed and not prepared.fusion.aliases:
-            msg = f"it changes input {' and '.join(map(str, changed))}, which has been restored"
-            raise InputError(msg)
+            raise InputError(f"it changes input {' and '.join(map(str, changed))}, which has been restored")
         flat = list(results) if isinstance(results, tuple | list) else [results]
         if results is None and outs:
             flat = outs

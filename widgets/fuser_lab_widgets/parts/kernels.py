@@ -79,8 +79,7 @@ class Kernels:
         """Profile the plan on show in the background; nothing else is measured or previewed in the meantime."""
         plan, target, page = self._page.plan, event["target"], self._page
         if target not in targets.names():
-            msg = f"unknown target {target!r}; choose from {', '.join(targets.names())}."
-            raise InputError(msg)
+            raise InputError(f"unknown target {target!r}; choose from {', '.join(targets.names())}.")
         if self._runs.runner.running:
             page.say("A run is in progress; profile when it is done.", "error")
             return
