@@ -159,14 +159,11 @@ class Fusion:
             msg = f"set_output_stride_order: {tensor.name} is written over the input {over.name} and has its layout."
             raise InputError(msg)
         placed = replace(tensor, domain=replace(tensor.domain, allocation=allocation_of(ranks)))
-        return Fusion(
-            inputs=self.inputs,
+        return replace(
+            self,
             exprs=tuple(_with(expr, tensor, placed) for expr in self.exprs),
             outputs=tuple(placed if tv == tensor else tv for tv in self.outputs),
-            aliases=self.aliases,
-            hidden=self.hidden,
             stride_orders=(*((tv, asked) for tv, asked in self.stride_orders if tv != tensor), (placed, ranks)),
-            keeps_float=self.keeps_float,
         )
 
     def get_output_stride_order(self, output: TensorView | str) -> tuple[int, ...] | None:

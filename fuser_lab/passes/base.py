@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from time import perf_counter
 from typing import ClassVar
@@ -116,15 +116,7 @@ def text_digest(fusion: Fusion) -> str:
 
 def rebuilt(fusion: Fusion, exprs: Iterable[Expr]) -> Fusion:
     """Return the fusion with other expressions, without those that no output needs."""
-    return Fusion(
-        inputs=fusion.inputs,
-        exprs=needed_exprs(tuple(exprs), fusion.outputs),
-        outputs=fusion.outputs,
-        aliases=fusion.aliases,
-        hidden=fusion.hidden,
-        stride_orders=fusion.stride_orders,
-        keeps_float=fusion.keeps_float,
-    )
+    return replace(fusion, exprs=needed_exprs(tuple(exprs), fusion.outputs))
 
 
 def with_inputs(expr: Expr, replaced: Mapping[Val, Val]) -> Expr:
