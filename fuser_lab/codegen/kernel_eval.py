@@ -13,7 +13,31 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.codegen import kernel_ir as ir
+from fuser_lab.codegen.kernel_ir import (
+    Alloc,
+    Arrive,
+    AtomicAdd,
+    Await,
+    Barrier,
+    Buffer,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Phase,
+    Reduce,
+    Role,
+    Scan,
+    Scope,
+    Send,
+    Statement,
+    Store,
+    Transpose,
+    Uniforms,
+    VectorLoad,
+    VectorStore,
+)
 from fuser_lab.codegen.kernel_verifier import verify_kernel
 from fuser_lab.cost.device import ACCESS_BYTES, WARP
 from fuser_lab.dtypes import DataType, narrow
@@ -36,9 +60,7 @@ class Trace:
 
 
 def evaluate_kernel(
-    kernel: ir.Kernel,
-    memory: Mapping[str, Any],
-    threads: "Callable[[ir.Phase, dict[str, Any], Trace], Lanes] | None" = None,
+    kernel: Kernel, memory: Mapping[str, Any], threads: "Callable[[Phase, dict[str, Any], Trace], Lanes] | None" = None,
 ) -> Trace:
     """Run a kernel on flat arrays of stored elements and on numbers, by name; workspaces are allocated.
 
@@ -69,7 +91,7 @@ def _poison(dtype: DataType) -> Any:
 class Lanes:
     """The threads of one phase, in lock step; a subclass may observe them."""
 
-    def __init__(self, phase: ir.Phase, memory: dict[str, Any], trace: Trace) -> None:
+    def __init__(self, phase: Phase, memory: dict[str, Any], trace: Trace) -> None:
         """Take a phase, its memory by name, and the record of the run."""
         self._phase, self._memory, self._trace = phase, memory, trace
         self._env: dict[str, Any] = {v.name: np.asarray([memory[v.name]]) for v in phase.scalars}
@@ -90,51 +112,52 @@ class Lanes:
         """Run the phase."""
         self._block(self._phase.body)
 
-    def _block(self, statements: tuple[ir.Statement, ...]) -> None:
+    def _block(self, statements: tuple[Statement, ...]) -> None:
         for statement in statements:
             self._statement(statement)
 
-    def _statement(self, statement: ir.Statement) -> None:
+    def _statement(self, statement: Statement) -> None:
         match statement:
-            case ir.Let(name=name, value=value):
+            case Let(name=name, value=value):
                 self._assign(name, self._eval(value), update=statement.update)
-            case ir.Store():
+            case Store():
                 self._store(statement)
-            case ir.AtomicAdd():
+            case AtomicAdd():
                 self._add(statement)
-            case ir.Send():
+            case Send():
                 self._send(statement)
-            case ir.Await(buffer=buffer):
+            case Await(buffer=buffer):
                 self._await(buffer)
-            case ir.If(condition=condition, then=then, otherwise=otherwise):
+            case If(condition=condition, then=then, otherwise=otherwise):
                 self._if(self._eval(condition), then, otherwise)
-            case ir.Loop():
+            case Loop():
                 (self._spread if statement.parallel in _SPREAD else self._serial)(statement)
-            case ir.Alloc(buffer=buffer):
+            case Alloc(buffer=buffer):
                 dtype = buffer.dtype.compute.numpy
-                owners = int(self._blocks[-1]) + 1 if buffer.role is ir.Role.SHARED else len(self._mask)
+                owners = int(self._blocks[-1]) + 1 if buffer.role is Role.SHARED else len(self._mask)
                 self._scratch[buffer.name] = np.full((owners, buffer.size), _poison(buffer.dtype), dtype)
-                if buffer.role is ir.Role.SHARED:
+                if buffer.role is Role.SHARED:
                     self._writers[buffer.name] = np.full((2, owners, buffer.size), -1)
                     self._sent[buffer.name] = np.zeros((owners, buffer.size), np.int64)
-            case ir.Reduce():
+            case Reduce():
                 self._reduce(statement)
-            case ir.Scan():
+            case Scan():
                 self._scan(statement)
-            case ir.VectorLoad():
+            case VectorLoad():
                 self._vector_load(statement)
-            case ir.VectorStore():
+            case VectorStore():
                 self._vector_store(statement)
-            case ir.Transpose():
+            case Transpose():
                 self._transpose(statement)
-            case ir.Uniforms():
+            case Uniforms():
                 self._uniforms(statement)
-            case ir.Arrive():
+            case Arrive():
                 self._arrived = True
-            case ir.Barrier():
+            case Barrier():
                 self._barrier(statement)
             case _:
-                raise CodegenError(f"{type(statement).__name__} cannot be evaluated.")
+                msg = f"{type(statement).__name__} cannot be evaluated."
+                raise CodegenError(msg)
 
     def _assign(self, name: str, value: Array, *, update: bool) -> None:
         full = self._spread_out(value)
@@ -153,7 +176,7 @@ class Lanes:
     def _all_active(self) -> bool:
         return bool(np.count_nonzero(self._mask) == self._mask.size)
 
-    def _if(self, condition: Array, then: tuple[ir.Statement, ...], otherwise: tuple[ir.Statement, ...]) -> None:
+    def _if(self, condition: Array, then: tuple[Statement, ...], otherwise: tuple[Statement, ...]) -> None:
         outer = self._mask
         for holds, body in ((condition, then), (~np.asarray(condition, bool), otherwise)):
             self._mask = outer & np.asarray(holds, bool)
@@ -161,7 +184,7 @@ class Lanes:
                 self._block(body)
         self._mask = outer
 
-    def _spread(self, loop: ir.Loop) -> None:
+    def _spread(self, loop: Loop) -> None:
         """Run every iteration in a separate thread."""
         count = int(self._eval(loop.stop).flat[0])
         if self._width > 1:
@@ -181,7 +204,7 @@ class Lanes:
             self._block(loop.body)
         self._env, self._mask, self._width, self._blocks = env, mask, width, blocks
 
-    def _serial(self, loop: ir.Loop) -> None:
+    def _serial(self, loop: Loop) -> None:
         start, stop = self._eval(loop.start), self._eval(loop.stop)
         if start.size == stop.size == 1:
             for step in range(int(start.item()), int(stop.item())):
@@ -197,8 +220,8 @@ class Lanes:
             self._block(loop.body)
         self._mask = outer
 
-    def _barrier(self, barrier: ir.Barrier) -> None:
-        if barrier.scope is not ir.Scope.CLUSTER:
+    def _barrier(self, barrier: Barrier) -> None:
+        if barrier.scope is not Scope.CLUSTER:
             self._epoch += 1
             return
         if not self._arrived:
@@ -208,16 +231,17 @@ class Lanes:
 
     def _check_started(self, name: str) -> None:
         if not self._started:
-            raise IndexError(
+            msg = (
                 f"{self._phase.name} sends {name} to blocks of a cluster that may not have started: a barrier of the "
                 "cluster is missing."
             )
+            raise IndexError(msg)
 
-    def _reduce(self, statement: ir.Reduce) -> None:
+    def _reduce(self, statement: Reduce) -> None:
         value = self._spread_out(self._eval(statement.value))
         identity = np.asarray(statement.identity).astype(value.dtype)
-        width = min(self._width, WARP) if statement.scope is ir.Scope.WARP else self._width
-        if statement.scope is ir.Scope.CLUSTER:
+        width = min(self._width, WARP) if statement.scope is Scope.WARP else self._width
+        if statement.scope is Scope.CLUSTER:
             width *= self._phase.launch.cluster
             self._check_started(statement.name)
             if statement.name in self._found:
@@ -231,9 +255,9 @@ class Lanes:
             total = fold(total, rows[:, lane])
         self._env[statement.name] = np.repeat(total, width).astype(value.dtype)
 
-    def _scan(self, statement: ir.Scan) -> None:
+    def _scan(self, statement: Scan) -> None:
         fold, carry, count = _FUNCTIONS[statement.fn], statement.carry, statement.parts * statement.each
-        width = 1 if statement.scope is ir.Scope.THREAD else self._width
+        width = 1 if statement.scope is Scope.THREAD else self._width
         elements = self._scratch[statement.buffer.name]
         split = elements[:, :count].reshape(-1, width, statement.parts, statement.each)
         order = split.transpose(0, 2, 1, 3).reshape(len(split), -1)  # parts, threads, elements of a run
@@ -246,7 +270,7 @@ class Lanes:
         elements[self._mask, :count] = back.reshape(-1, count)[self._mask]
         self._assign(carry.name, np.repeat(running, width), update=True)
 
-    def _position(self, buffer: ir.Buffer, position: Term, size: int) -> Array:
+    def _position(self, buffer: Buffer, position: Term, size: int) -> Array:
         index = self._spread_out(self._eval(position))
         outside = (index < 0) | (index >= size)
         if not np.count_nonzero(outside):
@@ -257,7 +281,7 @@ class Lanes:
             raise IndexError(msg)
         return np.where(self._mask, index, 0)
 
-    def _load(self, load: ir.Load) -> Array:
+    def _load(self, load: Load) -> Array:
         buffer = load.buffer
         if buffer.role.is_allocated:
             index = self._position(buffer, load.position, buffer.size)
@@ -274,15 +298,15 @@ class Lanes:
             return np.asarray(numbers.astype(np.float32))
         return np.asarray(elements.astype(buffer.dtype.compute.numpy, copy=False))
 
-    def _store(self, statement: ir.Store) -> None:
+    def _store(self, statement: Store) -> None:
         buffer, mask = statement.buffer, self._mask
         value = self._spread_out(self._eval(statement.value))
         if buffer.role.is_allocated:
             index = self._position(buffer, statement.position, buffer.size)
-            stored = value if buffer.role is ir.Role.SCRATCH else narrow(value, buffer.dtype)
+            stored = value if buffer.role is Role.SCRATCH else narrow(value, buffer.dtype)
             where = self._owners(buffer)[mask], index[mask]
             self._scratch[buffer.name][where] = stored[mask]
-            if buffer.role is ir.Role.SHARED:
+            if buffer.role is Role.SHARED:
                 self._writers[buffer.name][0][where] = np.arange(len(mask))[mask]
                 self._writers[buffer.name][1][where] = self._epoch
             return
@@ -295,25 +319,26 @@ class Lanes:
         if buffer.name in self._trace.writes:
             np.add.at(self._trace.writes[buffer.name], index, 1)
 
-    def _add(self, statement: ir.AtomicAdd) -> None:
+    def _add(self, statement: AtomicAdd) -> None:
         """Add one after another; other threads see a sum in shared memory after a barrier."""
         buffer, outer = statement.buffer, self._mask
         mask = self._mask = outer & self._spread_out(self._eval(statement.condition))
-        stored = self._scratch[buffer.name][0] if buffer.role is ir.Role.SHARED else self._memory[buffer.name]
+        stored = self._scratch[buffer.name][0] if buffer.role is Role.SHARED else self._memory[buffer.name]
         index = self._position(buffer, statement.position, len(stored))[mask]
         self._mask = outer
         value = self._spread_out(self._eval(statement.value))[mask]
-        if buffer.role is ir.Role.SHARED:
+        if buffer.role is Role.SHARED:
             where = self._owners(buffer)[mask], index
             writer, when = self._writers[buffer.name][:, *where]
             if ((when == self._epoch) & (writer >= 0) & (writer != np.flatnonzero(mask))).any():
-                raise IndexError(f"{self._phase.name} adds to {buffer.name} without a barrier after its write.")
+                msg = f"{self._phase.name} adds to {buffer.name} without a barrier after its write."
+                raise IndexError(msg)
             np.add.at(self._scratch[buffer.name], where, value)
             self._writers[buffer.name][:, *where] = np.asarray([[-1], [self._epoch]])
             return
         np.add.at(stored, index, value)
 
-    def _send(self, statement: ir.Send) -> None:
+    def _send(self, statement: Send) -> None:
         buffer, mask, cluster = statement.buffer, self._mask, self._phase.launch.cluster
         self._check_started(buffer.name)
         rank = self._spread_out(self._eval(statement.rank))
@@ -326,7 +351,7 @@ class Lanes:
         self._scratch[buffer.name][where] = value[mask]
         np.add.at(self._sent[buffer.name], where, 1)
 
-    def _await(self, buffer: ir.Buffer) -> None:
+    def _await(self, buffer: Buffer) -> None:
         wrong = self._sent[buffer.name] != 1
         if wrong.any():
             times = self._sent[buffer.name][wrong][0]
@@ -334,9 +359,9 @@ class Lanes:
             raise CodegenError(msg)
         self._awaited.add(buffer.name)
 
-    def _check_waited(self, buffer: ir.Buffer, index: Array) -> None:
+    def _check_waited(self, buffer: Buffer, index: Array) -> None:
         """Raise unless a barrier separates a write to shared memory from reads by other threads."""
-        if buffer.role is not ir.Role.SHARED:
+        if buffer.role is not Role.SHARED:
             return
         writer, when = self._writers[buffer.name][:, self._owners(buffer), index]
         early = self._mask & (when == self._epoch) & (writer != np.arange(len(self._mask)))
@@ -346,56 +371,57 @@ class Lanes:
             msg = f"{self._phase.name} reads {buffer.name}[{index[early][0]}] without a barrier after its write."
             raise IndexError(msg)
 
-    def _owners(self, buffer: ir.Buffer) -> Array:
+    def _owners(self, buffer: Buffer) -> Array:
         """Return the part of an allocated buffer that each thread accesses."""
-        return self._blocks if buffer.role is ir.Role.SHARED else np.arange(len(self._mask))
+        return self._blocks if buffer.role is Role.SHARED else np.arange(len(self._mask))
 
-    def _vector_load(self, load: ir.VectorLoad) -> None:
+    def _vector_load(self, load: VectorLoad) -> None:
         self._check_aligned(load)
         for k in range(load.count):
-            element = ir.Load(load.buffer.dtype, load.buffer, load.position + k)
-            self._store(ir.Store(buffer=load.words, position=load.slot + k, value=element))
+            element = Load(load.buffer.dtype, load.buffer, load.position + k)
+            self._store(Store(buffer=load.words, position=load.slot + k, value=element))
 
-    def _vector_store(self, store: ir.VectorStore) -> None:
+    def _vector_store(self, store: VectorStore) -> None:
         self._check_aligned(store)
         for k in range(store.count):
-            element = ir.Load(store.words.dtype, store.words, store.slot + k)
-            self._store(ir.Store(buffer=store.buffer, position=store.position + k, value=element))
+            element = Load(store.words.dtype, store.words, store.slot + k)
+            self._store(Store(buffer=store.buffer, position=store.position + k, value=element))
 
-    def _transpose(self, move: ir.Transpose) -> None:
+    def _transpose(self, move: Transpose) -> None:
         active = np.flatnonzero(self._mask)[:, None]
         read, written = self._transposed_elements(move)
         self._scratch[move.target.name][active, written[active[:, 0]]] = self._scratch[move.source.name][active, read]
 
-    def _transposed_elements(self, move: ir.Transpose) -> tuple[Array, Array]:
+    def _transposed_elements(self, move: Transpose) -> tuple[Array, Array]:
         """Return the elements that a transposition reads and those that it writes, one row per thread."""
         row, column = np.indices((move.rows, move.columns)).reshape(2, -1)
         start = self._spread_out(self._eval(move.start))[:, None]
         return row * move.pitches[0] + column, start + column * move.pitches[1] + row
 
-    def _uniforms(self, draw: ir.Uniforms) -> None:
+    def _uniforms(self, draw: Uniforms) -> None:
         if (self._spread_out(self._eval(draw.position))[self._mask] % _PER_RUN).any():
             msg = f"{self._phase.name} draws {draw.count} numbers from the middle of a run of the generator."
             raise IndexError(msg)
         for k in range(draw.count):
             value = Apply(draw.numbers.dtype, "philox_uniform", (draw.seed, draw.offset, draw.position + k))
-            self._store(ir.Store(buffer=draw.numbers, position=draw.slot + k, value=value))
+            self._store(Store(buffer=draw.numbers, position=draw.slot + k, value=value))
 
-    def _check_aligned(self, access: ir.VectorLoad | ir.VectorStore) -> None:
+    def _check_aligned(self, access: VectorLoad | VectorStore) -> None:
         nbytes = access.width * access.buffer.dtype.itemsize
         start = self._spread_out(self._eval(access.position))
         within = start % access.width
-        if isinstance(access, ir.VectorLoad) and access.shifted:
+        if isinstance(access, VectorLoad) and access.shifted:
             beyond = start - within + access.width * (1 + (within > 0)) > access.buffer.size
             wrong, parts = self._mask & beyond, access.count == access.width and nbytes == ACCESS_BYTES
         else:
             wrong = self._mask & (within != 0)
             parts = access.count % access.width == 0 and nbytes <= ACCESS_BYTES
         if wrong.any() or access.buffer.alignment % nbytes or not parts:
-            raise IndexError(
+            msg = (
                 f"{self._phase.name} makes accesses of {nbytes} bytes to {access.buffer.name}, which is aligned to "
                 f"{access.buffer.alignment} bytes, at {start[wrong][:1]}."
             )
+            raise IndexError(msg)
 
     # Terms
 
@@ -404,7 +430,7 @@ class Lanes:
             case Var():
                 value: Array = self._env[term.name]
                 return value
-            case ir.Load():
+            case Load():
                 return self._load(term)
             case Const():
                 return self._constant(term)
@@ -420,7 +446,8 @@ class Lanes:
                 result = np.asarray(_FUNCTIONS[term.fn](*[self._eval(arg) for arg in term.args]))
                 return result.astype(term.dtype.compute.numpy, copy=False)
             case _:
-                raise CodegenError(f"{type(term).__name__} cannot be evaluated.")
+                msg = f"{type(term).__name__} cannot be evaluated."
+                raise CodegenError(msg)
 
     def _constant(self, term: Const) -> Array:
         entry = self._constants.get(id(term))

@@ -7,21 +7,47 @@ name that a loop or one branch of an ``If`` defines does not exist after it.
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
-from fuser_lab.codegen import kernel_ir as ir
+from fuser_lab.codegen.kernel_ir import (
+    Alloc,
+    Arrive,
+    AtomicAdd,
+    Await,
+    Barrier,
+    Buffer,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Phase,
+    Reduce,
+    Role,
+    Scan,
+    Scope,
+    Send,
+    Statement,
+    Store,
+    Transpose,
+    Uniforms,
+    VectorLoad,
+    VectorStore,
+    terms_of,
+    walk,
+)
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import Term, Var, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.targets import Form, target_of
 
-_OF_THREADS = frozenset({ir.Role.SCRATCH, ir.Role.WORDS})  # memory of a thread, with elements that others do not see
-_GIVEN = frozenset({ir.Role.INPUT, ir.Role.UPDATED})  # memory with elements at the beginning
+_OF_THREADS = frozenset({Role.SCRATCH, Role.WORDS})  # memory of a thread, with elements that others do not see
+_GIVEN = frozenset({Role.INPUT, Role.UPDATED})  # memory with elements at the beginning
 _THREADS = frozenset({ParallelType.block_x, ParallelType.block_y})
-_TOGETHER = frozenset({ir.Scope.BLOCK, ir.Scope.CLUSTER})  # scopes whose threads wait for one another
+_TOGETHER = frozenset({Scope.BLOCK, Scope.CLUSTER})  # scopes whose threads wait for one another
 _IN_TURN = frozenset({ParallelType.serial, ParallelType.unroll, ParallelType.unswitch})  # iterations of one thread
 
 
-def verify_kernel(kernel: ir.Kernel) -> None:
+def verify_kernel(kernel: Kernel) -> None:
     """Raise unless each phase of a kernel keeps the rules below.
 
     * A name is defined before it is read, in the same block or one around it, and once, except that an update gives an
@@ -43,7 +69,8 @@ def verify_kernel(kernel: ir.Kernel) -> None:
     written: set[str] = set()
     for phase in kernel.phases:
         for name in [v.name for v in phase.scalars if v.name not in scalars]:
-            raise CodegenError(f"{phase.name}: the scalar parameter {name} is no scalar of the kernel {kernel.name}.")
+            msg = f"{phase.name}: the scalar parameter {name} is no scalar of the kernel {kernel.name}."
+            raise CodegenError(msg)
         for buffer in phase.buffers:
             if buffers.get(buffer.name) != buffer:
                 msg = f"{phase.name}: the parameter {buffer.name} is no buffer of the kernel {kernel.name}."
@@ -54,24 +81,24 @@ def verify_kernel(kernel: ir.Kernel) -> None:
 class _PhaseVerifier:
     """The names and buffers that exist at one statement of a phase."""
 
-    def __init__(self, phase: ir.Phase, written: set[str], *, shares_iterations: bool) -> None:
+    def __init__(self, phase: Phase, written: set[str], *, shares_iterations: bool) -> None:
         self._phase, self._shares_iterations = phase, shares_iterations
         self._names: dict[str, DataType] = {v.name: v.dtype for v in phase.scalars}
         self._names.update((size.name, size.dtype) for size in phase.sizes)
         self._indices: set[str] = set()  # variables of open loops
         self._local: set[str] = set()  # names that both branches of an `If` define, until one is read after it
         self._redefined: set[str] = set()  # such names that are defined again
-        self._buffers: dict[str, ir.Buffer] = {buffer.name: buffer for buffer in phase.buffers}
+        self._buffers: dict[str, Buffer] = {buffer.name: buffer for buffer in phase.buffers}
         self._written = written  # buffers that a statement before this one writes, in this phase or an earlier one
         self._varying: set[str] = set()  # names and buffers that can differ between threads of a block
-        self._divides: ir.Statement | None = None  # the innermost branch or loop that not all threads of a block reach
+        self._divides: Statement | None = None  # the innermost branch or loop that not all threads of a block reach
         self._outside: frozenset[str] = frozenset()  # names and buffers from outside of the iterations that cores share
 
     def run(self) -> None:
         """Verify all statements."""
         self._block(self._phase.body)
 
-    def _block(self, statements: Sequence[ir.Statement], var: str | None = None) -> dict[str, DataType]:
+    def _block(self, statements: Sequence[Statement], var: str | None = None) -> dict[str, DataType]:
         """Verify a block, and return the names that it defines, which do not exist after it; ``var`` is its loop's."""
         before, buffers, local = dict(self._names), dict(self._buffers), frozenset(self._local)
         if var is not None:
@@ -89,33 +116,33 @@ class _PhaseVerifier:
         self._redefined -= local
         return made
 
-    def _statement(self, statement: ir.Statement) -> None:
+    def _statement(self, statement: Statement) -> None:
         match statement:
-            case ir.Let(name=name, value=value, update=True):
+            case Let(name=name, value=value, update=True):
                 self._update(statement, name, value.dtype)
                 self._mark(name, varies=self._varies(value))
-            case ir.Let(name=name, value=value) | ir.Reduce(name=name, value=value):
+            case Let(name=name, value=value) | Reduce(name=name, value=value):
                 self._define(statement, name, value.dtype)
-                shared = isinstance(statement, ir.Reduce) and statement.scope in _TOGETHER
+                shared = isinstance(statement, Reduce) and statement.scope in _TOGETHER
                 self._mark(name, varies=not shared and self._varies(value))
-            case ir.If():
+            case If():
                 self._branches(statement)
-            case ir.Loop():
+            case Loop():
                 self._loop(statement)
-            case ir.Alloc(buffer=buffer):
+            case Alloc(buffer=buffer):
                 if buffer.name in self._names or buffer.name in self._buffers:
                     self._fail(statement, f"allocates {buffer.name}, which already exists there")
                 self._buffers[buffer.name] = buffer
                 self._written.discard(buffer.name)
                 self._varying.discard(buffer.name)
-            case ir.Scan(carry=carry):
+            case Scan(carry=carry):
                 self._update(statement, carry.name, carry.dtype)
         if self._divides is not None and _waits(statement):
             self._fail(statement, f"waits for threads that do not reach it, in {_text(self._divides)}")
         for buffer, terms in _writes(statement):
             self._write(statement, buffer, terms)
 
-    def _define(self, statement: ir.Statement, name: str, dtype: DataType) -> None:
+    def _define(self, statement: Statement, name: str, dtype: DataType) -> None:
         if (name in self._names and name not in self._local) or name in self._buffers:
             self._fail(statement, f"defines {name}, which already exists there")
         self._names[name] = dtype
@@ -123,7 +150,7 @@ class _PhaseVerifier:
             self._local.discard(name)
             self._redefined.add(name)
 
-    def _update(self, statement: ir.Statement, name: str, dtype: DataType) -> None:
+    def _update(self, statement: Statement, name: str, dtype: DataType) -> None:
         if name not in self._names or name in self._indices:
             self._fail(statement, f"updates {name}, which is not defined there")
         if self._names[name].compute is not dtype.compute:
@@ -131,7 +158,7 @@ class _PhaseVerifier:
         if name in self._outside:
             self._fail(statement, f"updates {name}, which iterations that cores share have in common")
 
-    def _branches(self, statement: ir.If) -> None:
+    def _branches(self, statement: If) -> None:
         divides = self._divides
         if self._varies(statement.condition):
             self._divides = statement
@@ -143,7 +170,7 @@ class _PhaseVerifier:
         self._names.update((name, made[name]) for name in both)
         self._local |= both
 
-    def _loop(self, loop: ir.Loop) -> None:
+    def _loop(self, loop: Loop) -> None:
         if (loop.var in self._names and loop.var not in self._local) or loop.var in self._buffers:
             self._fail(loop, f"defines {loop.var}, which already exists there")
         if loop.parallel in _IN_TURN and loop.stop != index(1) and (reduction := _lonely_reduction(loop.body)):
@@ -162,16 +189,16 @@ class _PhaseVerifier:
 
     # Terms and buffers
 
-    def _reads(self, statement: ir.Statement) -> None:
+    def _reads(self, statement: Statement) -> None:
         """Verify that what a statement reads exists."""
-        waiting = list(ir.terms_of(statement))
+        waiting = list(terms_of(statement))
         while waiting:
             term = waiting.pop()
             if isinstance(term, Var):
                 if term.name not in self._names:
                     self._fail(statement, f"reads {term.name}, which is not defined there")
                 self._local.discard(term.name)
-            elif isinstance(term, ir.Load):
+            elif isinstance(term, Load):
                 self._read(statement, term.buffer)
                 waiting.append(term.position)
             else:
@@ -179,14 +206,14 @@ class _PhaseVerifier:
         for buffer in _read_whole(statement):
             self._read(statement, buffer)
 
-    def _read(self, statement: ir.Statement, buffer: ir.Buffer) -> None:
+    def _read(self, statement: Statement, buffer: Buffer) -> None:
         self._check(statement, buffer)
         if buffer.role not in _GIVEN and buffer.name not in self._written:
             self._fail(statement, f"reads {buffer.name} before anything is written to it")
 
-    def _write(self, statement: ir.Statement, buffer: ir.Buffer, terms: Sequence[Term]) -> None:
+    def _write(self, statement: Statement, buffer: Buffer, terms: Sequence[Term]) -> None:
         self._check(statement, buffer)
-        if buffer.role is ir.Role.INPUT:
+        if buffer.role is Role.INPUT:
             self._fail(statement, f"writes to the input {buffer.name}")
         if buffer.name in self._outside:
             self._fail(statement, f"writes to {buffer.name}, which iterations that cores share have in common")
@@ -194,7 +221,7 @@ class _PhaseVerifier:
         if buffer.role in _OF_THREADS and (self._divides is not None or any(map(self._varies, terms))):
             self._varying.add(buffer.name)
 
-    def _check(self, statement: ir.Statement, buffer: ir.Buffer) -> None:
+    def _check(self, statement: Statement, buffer: Buffer) -> None:
         declared = self._buffers.get(buffer.name)
         if declared is None:
             self._fail(statement, f"accesses {buffer.name}, which does not exist there")
@@ -213,78 +240,76 @@ class _PhaseVerifier:
         waiting = [term]
         while waiting:
             part = waiting.pop()
-            if (part.name if isinstance(part, Var) else part.buffer.name if isinstance(part, ir.Load) else None) in (
+            if (part.name if isinstance(part, Var) else part.buffer.name if isinstance(part, Load) else None) in (
                 self._varying
             ):
                 return True
             waiting += part.children
         return False
 
-    def _fail(self, statement: ir.Statement, problem: str) -> NoReturn:
+    def _fail(self, statement: Statement, problem: str) -> NoReturn:
         origin = "" if statement.origin is None else f" of {statement.origin}"
-        raise CodegenError(f"the generated kernel {self._phase.name} is wrong: {_text(statement)}{origin} {problem}.")
+        msg = f"the generated kernel {self._phase.name} is wrong: {_text(statement)}{origin} {problem}."
+        raise CodegenError(msg)
 
 
-def _waits(statement: ir.Statement) -> bool:
+def _waits(statement: Statement) -> bool:
     """Whether the threads of a block wait for one another at a statement."""
-    if isinstance(statement, ir.Reduce | ir.Scan):
+    if isinstance(statement, Reduce | Scan):
         return statement.scope in _TOGETHER
-    return isinstance(statement, ir.Barrier | ir.Arrive)
+    return isinstance(statement, Barrier | Arrive)
 
 
-def _lonely_reduction(body: Sequence[ir.Statement]) -> ir.Reduce | None:
+def _lonely_reduction(body: Sequence[Statement]) -> Reduce | None:
     """Return the reduction over a block that is the only statement of a loop's body at which threads wait, or None."""
-    waits = [s for s in ir.walk(tuple(body)) if _waits(s) and not isinstance(s, ir.Arrive)]
-    match waits:
-        case [ir.Reduce(scope=ir.Scope.BLOCK) as reduction]:
-            return reduction
-    return None
+    waits = [s for s in walk(tuple(body)) if _waits(s) and not isinstance(s, Arrive)]
+    return waits[0] if len(waits) == 1 and isinstance(waits[0], Reduce) and waits[0].scope is Scope.BLOCK else None
 
 
-def _read_whole(statement: ir.Statement) -> Iterator[ir.Buffer]:
+def _read_whole(statement: Statement) -> Iterator[Buffer]:
     """Yield the buffers that a statement reads other than by terms."""
     match statement:
-        case ir.VectorLoad(buffer=buffer) | ir.VectorStore(words=buffer) | ir.AtomicAdd(buffer=buffer):
+        case VectorLoad(buffer=buffer) | VectorStore(words=buffer) | AtomicAdd(buffer=buffer):
             yield buffer
-        case ir.Transpose(source=buffer) | ir.Scan(buffer=buffer):
+        case Transpose(source=buffer) | Scan(buffer=buffer):
             yield buffer
 
 
-def _writes(statement: ir.Statement) -> Iterator[tuple[ir.Buffer, tuple[Term, ...]]]:
+def _writes(statement: Statement) -> Iterator[tuple[Buffer, tuple[Term, ...]]]:
     """Yield the buffers that a statement writes, with the terms that determine what is written."""
     match statement:
-        case ir.Store(buffer=buffer, position=position, value=value) | ir.Send(
+        case Store(buffer=buffer, position=position, value=value) | Send(
             buffer=buffer, position=position, value=value,
         ):
             yield buffer, (position, value)
-        case ir.AtomicAdd(buffer=buffer, position=position, value=value, condition=condition):
+        case AtomicAdd(buffer=buffer, position=position, value=value, condition=condition):
             yield buffer, (position, value, condition)
-        case ir.VectorLoad(words=words, position=position, slot=slot):
+        case VectorLoad(words=words, position=position, slot=slot):
             yield words, (position, slot)
-        case ir.VectorStore(buffer=buffer, words=words, slot=slot):
-            yield buffer, (slot, ir.Load(words.dtype, words, slot))
-        case ir.Uniforms(numbers=numbers, position=position, slot=slot):
+        case VectorStore(buffer=buffer, words=words, slot=slot):
+            yield buffer, (slot, Load(words.dtype, words, slot))
+        case Uniforms(numbers=numbers, position=position, slot=slot):
             yield numbers, (position, slot)
-        case ir.Transpose(target=target, source=source, start=start):
-            yield target, (start, ir.Load(source.dtype, source, start))
-        case ir.Scan(buffer=buffer, carry=carry):
+        case Transpose(target=target, source=source, start=start):
+            yield target, (start, Load(source.dtype, source, start))
+        case Scan(buffer=buffer, carry=carry):
             yield buffer, (carry,)
-        case ir.Await(buffer=buffer):
+        case Await(buffer=buffer):
             yield buffer, ()
 
 
-def _text(statement: ir.Statement) -> str:
+def _text(statement: Statement) -> str:
     """Return a statement in one line, as the source has it, without its terms."""
     match statement:
-        case ir.Let(name=name) | ir.Reduce(name=name):
+        case Let(name=name) | Reduce(name=name):
             return f"'{name} = ...'"
-        case ir.Store(buffer=to) | ir.Send(buffer=to) | ir.VectorStore(buffer=to) | ir.VectorLoad(words=to):
-            return f"'{to.name}[...] = ...'"
-        case ir.AtomicAdd(buffer=buffer):
-            return f"'{buffer.name}[...] += ...'"
-        case ir.Transpose(target=buffer) | ir.Uniforms(numbers=buffer) | ir.Scan(buffer=buffer):
+        case Store(buffer=buffer) | Send(buffer=buffer) | VectorStore(buffer=buffer) | VectorLoad(words=buffer):
             return f"'{buffer.name}[...] = ...'"
-        case ir.Loop(var=var):
+        case AtomicAdd(buffer=buffer):
+            return f"'{buffer.name}[...] += ...'"
+        case Transpose(target=buffer) | Uniforms(numbers=buffer) | Scan(buffer=buffer):
+            return f"'{buffer.name}[...] = ...'"
+        case Loop(var=var):
             return f"'for {var} in ...'"
         case _:
             return f"the statement {type(statement).__name__}"

@@ -8,11 +8,46 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from fuser_lab.codegen import emitter
-from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.codegen.cuda_reductions import threads_of
 from fuser_lab.codegen.cuda_scans import scan_lines
+from fuser_lab.codegen.emitter import (
+    ATOM,
+    BITS,
+    COMPLEX_FUNCTIONS,
+    CONVERSIONS,
+    REDUCED,
+    TRUNCATIONS,
+    TYPE_NAMES,
+    Emitter,
+    storage_name,
+    used_names,
+)
 from fuser_lab.codegen.index_math import Range, linear, range_of, remainder_form, substitute
+from fuser_lab.codegen.kernel_ir import (
+    Alloc,
+    Arrive,
+    AtomicAdd,
+    Await,
+    Barrier,
+    Buffer,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Phase,
+    Reduce,
+    Role,
+    Scan,
+    Scope,
+    Send,
+    Statement,
+    Uniforms,
+    VectorLoad,
+    VectorStore,
+    every_term,
+    walk,
+)
 from fuser_lab.codegen.rewrites import NarrowValues, indexes_registers, narrow_values
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
@@ -53,15 +88,15 @@ _TYPES = (
     "uint32", "uint64",
 )
 _COMPLEX = {
-    "abs": "complex_abs", "div": "complex_div", "sqrt": "complex_sqrt", **emitter.COMPLEX_FUNCTIONS,
+    "abs": "complex_abs", "div": "complex_div", "sqrt": "complex_sqrt", **COMPLEX_FUNCTIONS,
     **{name: f"cmath.{name}" for name in ("acos", "asin", "asinh", "atan", "atanh")},
 }
 COMPLEX_INTRINSICS = tuple(name for name in _COMPLEX.values() if "." not in name)
 _PAIRED = {DataType.Float8_e4m3fn: "e4m3", DataType.Float8_e5m2: "e5m2"}  # converted two at a time
 _INTRINSICS = (
-    *emitter.BITS,
-    *emitter.CONVERSIONS,
-    *emitter.TRUNCATIONS,
+    *BITS,
+    *CONVERSIONS,
+    *TRUNCATIONS,
     *COMPLEX_INTRINSICS,
     "common_divisor", "divide_int", "divide_uint", "maximum", "minimum", "modulo_int", "modulo_uint", "philox_uniform",
     "power_int", "power_uint", "remainder_float", "remainder_int", "shift_left", "shift_right",
@@ -104,56 +139,56 @@ _OF_LIBRARY = "library_"  # before the names of functions that are fast otherwis
 _LOADS = {Evict.NORMAL: "load_vector", Evict.FIRST: "load_streamed", Evict.LAST: "load_retained"}
 _WORDS = 1 << 32  # smaller indices are computed with 32 bits
 _UNROLLED = crossover("gpu.unrolled")
-_OF_A_THREAD = frozenset({ir.Role.SCRATCH, ir.Role.WORDS})
+_OF_A_THREAD = frozenset({Role.SCRATCH, Role.WORDS})
 _WIDE = 8  # bytes of a value that takes two words
 
 
-def _is_unrolled(loop: ir.Loop) -> bool:
+def _is_unrolled(loop: Loop) -> bool:
     """Whether the compiler is to write out a loop, so that arrays indexed by its variable are registers."""
     if _length(loop) == 0 or _statement_count((loop,)) > _UNROLLED:
         return False
     return loop.parallel in _WRITTEN_OUT or (loop.parallel is ParallelType.serial and _needs_registers(loop))
 
 
-def _needs_registers(loop: ir.Loop) -> bool:
+def _needs_registers(loop: Loop) -> bool:
     """Whether a loop over elements that a thread keeps computes functions, which NVVM by itself may not write out."""
-    terms = (term for statement in ir.walk(loop.body) for term in ir.every_term(statement))
+    terms = (term for statement in walk(loop.body) for term in every_term(statement))
     return indexes_registers(loop) and any(isinstance(term, Apply) and term.fn in MATH | _ROUNDED for term in terms)
 
 
-def _statement_count(statements: tuple[ir.Statement, ...]) -> int:
+def _statement_count(statements: tuple[Statement, ...]) -> int:
     """Return the number of statements that a thread executes, at most; loops of unknown length count once."""
     count = 0
     for statement in statements:
-        if isinstance(statement, ir.Loop):
+        if isinstance(statement, Loop):
             count += max(_length(statement), 1) * _statement_count(statement.body)
-        elif isinstance(statement, ir.If):
+        elif isinstance(statement, If):
             count += _statement_count(statement.then) + _statement_count(statement.otherwise)
         else:
             count += 1
     return count
 
 
-def _length(loop: ir.Loop) -> int:
+def _length(loop: Loop) -> int:
     """Return the number of iterations of a loop; 0 if it is not a constant."""
     if isinstance(loop.start, Const) and isinstance(loop.stop, Const):
         return int(loop.stop.value.real - loop.start.value.real)
     return 0
 
 
-def _alternatives(branch: ir.If) -> list[tuple[Term | None, tuple[ir.VectorLoad, ...]]]:
+def _alternatives(branch: If) -> list[tuple[Term | None, tuple[VectorLoad, ...]]]:
     """Return the vectors that a chain of branches loads into the same arrays, by condition; none for other branches.
 
     The last condition is None.
     """
-    sides: list[tuple[Term | None, tuple[ir.VectorLoad, ...]]] = []
-    rest: tuple[ir.Statement, ...] = (branch,)
-    while len(rest) == 1 and isinstance(rest[0], ir.If):
-        sides.append((rest[0].condition, tuple(load for load in rest[0].then if isinstance(load, ir.VectorLoad))))
+    sides: list[tuple[Term | None, tuple[VectorLoad, ...]]] = []
+    rest: tuple[Statement, ...] = (branch,)
+    while len(rest) == 1 and isinstance(rest[0], If):
+        sides.append((rest[0].condition, tuple(load for load in rest[0].then if isinstance(load, VectorLoad))))
         if len(sides[-1][1]) < len(rest[0].then):
             return []
         rest = rest[0].otherwise
-    sides.append((None, tuple(load for load in rest if isinstance(load, ir.VectorLoad))))
+    sides.append((None, tuple(load for load in rest if isinstance(load, VectorLoad))))
     forms = {
         tuple((load.words, load.slot, load.count, load.width, load.evict, load.shifted) for load in loads)
         for _, loads in sides
@@ -162,14 +197,14 @@ def _alternatives(branch: ir.If) -> list[tuple[Term | None, tuple[ir.VectorLoad,
     return sides if alike else []
 
 
-def _last_targets(branch: ir.If) -> Iterator[tuple[tuple[ir.Buffer, Term], ...]]:
+def _last_targets(branch: If) -> Iterator[tuple[tuple[Buffer, Term], ...]]:
     """Yield the places into which each side of a branch loads vectors at its end, the last one first."""
     for side in filter(None, (branch.then, branch.otherwise)):
-        if isinstance(side[-1], ir.If):
+        if isinstance(side[-1], If):
             yield from _last_targets(side[-1])
             continue
-        loads = takewhile(lambda statement: isinstance(statement, ir.VectorLoad), reversed(side))
-        yield tuple((load.words, load.slot) for load in loads if isinstance(load, ir.VectorLoad))
+        loads = takewhile(lambda statement: isinstance(statement, VectorLoad), reversed(side))
+        yield tuple((load.words, load.slot) for load in loads if isinstance(load, VectorLoad))
 
 
 def _is_power_of_two(term: Term) -> bool:
@@ -177,57 +212,57 @@ def _is_power_of_two(term: Term) -> bool:
     return isinstance(term, Const) and (value := int(term.value.real)) > 0 and not value & (value - 1)
 
 
-def pointed_name(buffer: ir.Buffer) -> str:
+def pointed_name(buffer: Buffer) -> str:
     """Return Numba's name of the type that a buffer's pointer points to; a Bool in memory is a byte."""
-    return "uint8" if buffer.dtype is DataType.Bool else emitter.storage_name(buffer)
+    return "uint8" if buffer.dtype is DataType.Bool else storage_name(buffer)
 
 
-def _small_integers(phase: ir.Phase) -> frozenset[str]:
+def _small_integers(phase: Phase) -> frozenset[str]:
     """Return the names of values that are Char, Byte or Short in all assignments."""
     small, others = set[str](), set[str]()
-    for statement in ir.walk(phase.body):
+    for statement in walk(phase.body):
         match statement:
-            case ir.Let(name=name, value=value):
+            case Let(name=name, value=value):
                 (small if value.dtype.is_small_integer else others).add(name)
-            case ir.Reduce(name=name) | ir.Loop(var=name):
+            case Reduce(name=name) | Loop(var=name):
                 others.add(name)
             case _:
                 pass
     return frozenset(small - others)
 
 
-def _memory(phase: ir.Phase) -> str:
+def _memory(phase: Phase) -> str:
     return f" and {phase.launch.shared} bytes of shared memory" if phase.launch.shared else ""
 
 
-class CudaEmitter(emitter.Emitter):
+class CudaEmitter(Emitter):
     """Prints Numba CUDA kernels."""
 
     form = Form.BLOCKS
     complex_calls = _COMPLEX
     loops = _LOOPS
 
-    def __init__(self, kernel: ir.Kernel) -> None:
+    def __init__(self, kernel: Kernel) -> None:
         super().__init__(kernel)
         self.compiler = chosen_compiler()
 
-    def loaded(self, load: ir.Load) -> str:
+    def loaded(self, load: Load) -> str:
         """Return an element of a buffer in its compute type."""
         buffer = load.buffer
-        if buffer.dtype in _PAIRED and buffer.role is ir.Role.WORDS and buffer.size % 2 == 0:
+        if buffer.dtype in _PAIRED and buffer.role is Role.WORDS and buffer.size % 2 == 0:
             return f"{_PAIRED[buffer.dtype]}_among({buffer.name}, {self.subscript(load.position)})"
         text = super().loaded(load)
-        pointed = buffer.dtype is DataType.Bool and buffer.role is not ir.Role.SCRATCH
+        pointed = buffer.dtype is DataType.Bool and buffer.role is not Role.SCRATCH
         return f"({text} != 0)" if pointed else text
 
-    def stored(self, buffer: ir.Buffer, value: Term) -> str:
+    def stored(self, buffer: Buffer, value: Term) -> str:
         """Return a value in its storage type."""
         if buffer.name in self._narrow.wide or self._is_in(self._narrow.copied):
             return self.term(value)
         if self._is_in(self._narrow.unrounded):
-            return f"float_to_{emitter.REDUCED[buffer.dtype]}({self.term(value)})"
+            return f"float_to_{REDUCED[buffer.dtype]}({self.term(value)})"
         text = super().stored(buffer, value)
-        return f"uint8({text})" if buffer.dtype is DataType.Bool and buffer.role is not ir.Role.SCRATCH else text
+        return f"uint8({text})" if buffer.dtype is DataType.Bool and buffer.role is not Role.SCRATCH else text
 
     def imports(self, body: str) -> list[str]:
         """Return the import lines that ``body`` needs."""
@@ -236,28 +271,29 @@ class CudaEmitter(emitter.Emitter):
         lines += [""] if lines else []
         origins = _IMPORTS[self.compiler]
         names = {origins.cuda: {"cuda"}}
-        names.setdefault(origins.types, set()).update(emitter.used_names(body, _TYPES))
+        names.setdefault(origins.types, set()).update(used_names(body, _TYPES))
         if "libdevice." in body:
             names.setdefault(origins.libdevice, set()).add("libdevice")
         lines += [f"from {module} import {', '.join(sorted(names[module]))}" for module in names if names[module]]
-        functions = emitter.used_names(body, _INTRINSICS)
+        functions = used_names(body, _INTRINSICS)
         if functions:
             lines += ["", f"from {origins.functions} import {', '.join(sorted(functions))}"]
         return lines
 
-    def decorator(self, phase: ir.Phase) -> None:
+    def decorator(self, phase: Phase) -> None:
         """Print the launch and the types of the parameters; the runtime compiles the function for its device."""
         x, y = phase.launch.threads
-        types = [f"{pointed_name(b)}*" for b in phase.buffers] + [emitter.TYPE_NAMES[v.dtype] for v in phase.scalars]
-        types += [emitter.TYPE_NAMES[size.dtype] for size in phase.sizes]
+        types = [f"{pointed_name(b)}*" for b in phase.buffers] + [TYPE_NAMES[v.dtype] for v in phase.scalars]
+        types += [TYPE_NAMES[size.dtype] for size in phase.sizes]
         groups = f" in clusters of {phase.launch.cluster}" if phase.launch.cluster > 1 else ""
         self._line(f"# launched with {phase.launch.blocks} blocks of {x} x {y} threads{groups}{_memory(phase)}")
         self._line(f"# parameters: {', '.join(types)}")
 
-    def loop(self, loop: ir.Loop) -> None:
+    def loop(self, loop: Loop) -> None:
         """Print a loop; loops over blocks and threads are bound to indices."""
         if loop.parallel not in _LOOPS:
-            raise CodegenError(f"a GPU cannot run a loop over {loop.parallel.value}.")
+            msg = f"a GPU cannot run a loop over {loop.parallel.value}."
+            raise CodegenError(msg)
         start, stop = map(self._range, (loop.start, loop.stop))
         self._ranges[loop.var] = (start[0], max(stop[1] - 1, start[0]))
         if loop.parallel in _HARDWARE:
@@ -273,17 +309,17 @@ class CudaEmitter(emitter.Emitter):
         """Return the index of a block or of a thread."""
         return f"cuda.{_LOOPS[parallel]}"
 
-    def _statement(self, statement: ir.Statement) -> None:
-        if isinstance(statement, ir.Let) and statement.value.dtype is DataType.Index:
+    def _statement(self, statement: Statement) -> None:
+        if isinstance(statement, Let) and statement.value.dtype is DataType.Index:
             low, high = self._range(statement.value)
             self._ranges[statement.name] = (low, high)
             if low >= 0 and high < _WORDS and isinstance(statement.value, Apply) and statement.value.fn != "cast":
                 self._words.add(statement.name)
                 self._line(f"{statement.name} = index32({self.term(statement.value)})", statement.origin)
                 return
-        if isinstance(statement, ir.If) and (sides := _alternatives(statement)):
+        if isinstance(statement, If) and (sides := _alternatives(statement)):
             self._load_one_of(sides, statement.origin)
-            self._next += len(list(ir.walk((statement,)))) - 1
+            self._next += len(list(walk((statement,)))) - 1
             return
         super()._statement(self._without_rounding(statement))
 
@@ -310,12 +346,12 @@ class CudaEmitter(emitter.Emitter):
             case _:
                 return isinstance(term, Const)
 
-    def _without_rounding(self, statement: ir.Statement) -> ir.Statement:
+    def _without_rounding(self, statement: Statement) -> Statement:
         """Return a Let without a rounding that its stores perform, or of a word that is copied."""
         match statement:
-            case ir.Let(value=Apply(_, _, (operand,))) if self._is_in(self._narrow.unrounded):
+            case Let(value=Apply(_, _, (operand,))) if self._is_in(self._narrow.unrounded):
                 return replace(statement, value=cast(operand, DataType.Float))
-            case ir.Let(value=ir.Load(_, buffer, position)) if self._is_in(self._narrow.copied):
+            case Let(value=Load(_, buffer, position)) if self._is_in(self._narrow.copied):
                 word = Var(buffer.dtype, f"{buffer.name}[{self.subscript(position)}]")
                 return replace(statement, value=word)
             case _:
@@ -328,55 +364,55 @@ class CudaEmitter(emitter.Emitter):
         """Return the smallest and the largest value of an index for the sizes of this run."""
         return range_of(linear(substitute(term, self._sizes), self._ranges), self._ranges)
 
-    def alloc(self, statement: ir.Alloc) -> None:
+    def alloc(self, statement: Alloc) -> None:
         """Print an array of the thread or the block; small arrays with constant loops become registers."""
         buffer = statement.buffer
-        kind = emitter.TYPE_NAMES[buffer.dtype] if buffer.role is ir.Role.SCRATCH else pointed_name(buffer)
-        if buffer.role is ir.Role.SHARED:
+        kind = TYPE_NAMES[buffer.dtype] if buffer.role is Role.SCRATCH else pointed_name(buffer)
+        if buffer.role is Role.SHARED:
             size = 0 if buffer.is_dynamic else buffer.size
             text = f"cuda.shared.array({size}, {kind}, alignment={buffer.alignment})"
         else:
             # Words are moved four bytes at a time; alignment matters only if they are not in registers.
-            aligned = ", alignment=8" if buffer.role is ir.Role.WORDS and buffer.dtype.itemsize < 4 else ""
+            aligned = ", alignment=8" if buffer.role is Role.WORDS and buffer.dtype.itemsize < 4 else ""
             wide = buffer.name in self._narrow.wide
             text = f"cuda.local.array({buffer.size}, {'float32' if wide else kind + aligned})"
         self._line(f"{buffer.name} = {text}", statement.origin)
 
-    def of_target(self, statement: ir.Statement) -> None:
+    def of_target(self, statement: Statement) -> None:
         """Print a vector access, the call of an instruction or what threads exchange."""
         match statement:
-            case ir.VectorLoad() | ir.VectorStore():
+            case VectorLoad() | VectorStore():
                 self._vector(statement)
-            case ir.AtomicAdd():
+            case AtomicAdd():
                 self._add(statement)
-            case ir.Uniforms():
+            case Uniforms():
                 self._uniforms(statement)
-            case ir.Barrier(scope=scope):
-                self._line("cluster_wait()" if scope is ir.Scope.CLUSTER else "cuda.syncthreads()")
-            case ir.Arrive():
+            case Barrier(scope=scope):
+                self._line("cluster_wait()" if scope is Scope.CLUSTER else "cuda.syncthreads()")
+            case Arrive():
                 self._print(self._threads.expected(), statement.origin)
-            case ir.Send():
+            case Send():
                 self._send(statement)
-            case ir.Await():
+            case Await():
                 self._print(self._threads.arrived(statement.buffer.name), statement.origin)
             case _:
                 super().of_target(statement)
 
-    def _vector(self, statement: ir.VectorLoad | ir.VectorStore) -> None:
+    def _vector(self, statement: VectorLoad | VectorStore) -> None:
         """Print the call that moves a few adjacent elements between memory and registers."""
         name = "store_vector"
-        if isinstance(statement, ir.VectorLoad):
+        if isinstance(statement, VectorLoad):
             name = "load_shifted" if statement.shifted else _LOADS[statement.evict]
         elif statement.words.name in self._narrow.wide:
             name = f"store_{_PAIRED[statement.buffer.dtype]}"
         memory = f"{statement.buffer.name}, {self.term(statement.position)}"
-        if isinstance(statement, ir.VectorLoad) and statement.shifted:
+        if isinstance(statement, VectorLoad) and statement.shifted:
             # Steps of whole accesses do not change it, so it is computed once for all of them.
             memory += f", {self.term(remainder_form(statement.position, statement.width))}"
         words = f"{statement.words.name}, {self.term(statement.slot)}"
         self._line(f"{name}({memory}, {words}, {statement.count}, {statement.width})", statement.origin)
 
-    def _load_one_of(self, sides: list[tuple[Term | None, tuple[ir.VectorLoad, ...]]], origin: str | None) -> None:
+    def _load_one_of(self, sides: list[tuple[Term | None, tuple[VectorLoad, ...]]], origin: str | None) -> None:
         """Print loads from selected addresses, for which the threads of a warp execute no branch one after another."""
         for loads in zip(*(loads for _, loads in sides), strict=True):
             at = f"{loads[0].words.name}_at"
@@ -387,32 +423,32 @@ class CudaEmitter(emitter.Emitter):
             first = replace(loads[0], buffer=replace(loads[0].buffer, name=at), position=index(0))
             self._vector(first)
 
-    def end_of_then(self, statement: ir.If) -> None:
+    def end_of_then(self, statement: If) -> None:
         """Print a call that keeps loads into arrays in registers, if the sides of a branch end by loading others."""
         if any(len(set(targets)) > 1 for targets in zip(*_last_targets(statement), strict=False)):
             self._line("keep_loads_apart()", statement.origin)
 
-    def _uniforms(self, statement: ir.Uniforms) -> None:
+    def _uniforms(self, statement: Uniforms) -> None:
         """Print the call that draws consecutive random numbers, four at a time."""
         where = ", ".join(self.term(t) for t in (statement.seed, statement.offset, statement.position))
         numbers = f"{statement.numbers.name}, {self.term(statement.slot)}, {statement.count}"
         self._line(f"philox_uniforms({where}, {numbers})", statement.origin)
 
-    def _add(self, statement: ir.AtomicAdd) -> None:
+    def _add(self, statement: AtomicAdd) -> None:
         """Print the call of an instruction that adds to global or shared memory."""
         where = f"{statement.buffer.name}, {self.subscript(statement.position)}"
         value, condition = self.term(statement.value), self.term(statement.condition)
         self._line(f"atomic_add({where}, {value}, {condition})", statement.origin)
 
-    def _send(self, statement: ir.Send) -> None:
+    def _send(self, statement: Send) -> None:
         """Print a store to the shared memory of another block of the cluster."""
         buffer = statement.buffer
         place, value = self.term(statement.position), self.stored(buffer, statement.value)
-        kind = emitter.TYPE_NAMES[buffer.dtype.compute]
+        kind = TYPE_NAMES[buffer.dtype.compute]
         lines = self._threads.sent(buffer.name, (buffer.name, kind), place, value, self.term(statement.rank))
         self._print(lines, statement.origin)
 
-    def reduce(self, statement: ir.Reduce) -> None:
+    def reduce(self, statement: Reduce) -> None:
         """Print shuffles among the lanes of a warp, then shared memory and shuffles among the warps of a block."""
         self._print(self._threads.reduced(statement, repeats=self._around > 0), statement.origin)
 
@@ -425,13 +461,13 @@ class CudaEmitter(emitter.Emitter):
         shuffle = f"wide_{call}" if needs_wide else f"cuda.{call}"
         if dtype.is_complex:
             parts = (shuffle.format(f"{name}.{part}") for part in ("real", "imag"))
-            return f"{emitter.TYPE_NAMES[dtype]}(complex({', '.join(parts)}))"
+            return f"{TYPE_NAMES[dtype]}(complex({', '.join(parts)}))"
         if carried is dtype:
             return shuffle.format(name)
-        received = shuffle.format(f"{emitter.TYPE_NAMES[carried]}({name})")
+        received = shuffle.format(f"{TYPE_NAMES[carried]}({name})")
         return f"({received} != 0)" if dtype is DataType.Bool else f"uint64({received})"
 
-    def scan(self, statement: ir.Scan) -> None:
+    def scan(self, statement: Scan) -> None:
         """Print running values of threads, of the lanes of a warp by shuffles, and of warps through shared memory."""
         lines = scan_lines(statement, self._threads.count, self, repeats=self._around > 0)
         self._print(lines, statement.origin)
@@ -440,7 +476,7 @@ class CudaEmitter(emitter.Emitter):
         for line in lines:
             self._line(line, origin)
 
-    def prologue(self, phase: ir.Phase) -> None:
+    def prologue(self, phase: Phase) -> None:
         """Record the shape of a block, and clear the known indices."""
         self._threads = threads_of(phase, self)
         self._around = 0  # number of loops around the statement that is printed
@@ -458,9 +494,9 @@ class CudaEmitter(emitter.Emitter):
                 fn in _BOUNDS and y == limit and z == x and bound != 0
             ):
                 # One instruction that preserves NaN; it may choose a zero of the other sign.
-                return self._call(_BOUNDS[fn], (x, limit)), emitter.ATOM
+                return self._call(_BOUNDS[fn], (x, limit)), ATOM
             case Apply(_, "eq" | "ne" as fn, (a, b)) if a.dtype.is_complex:
-                return self._compare(fn, self._argument(a, 8), self._argument(b, 8)), emitter.ATOM
+                return self._compare(fn, self._argument(a, 8), self._argument(b, 8)), ATOM
             case _:
                 return super().apply(term)
 
@@ -477,15 +513,15 @@ class CudaEmitter(emitter.Emitter):
     def _whole(self, term: Apply) -> tuple[str, int] | None:
         if term.fn in {"max", "min"} and term.args[0].dtype is DataType.UInt64:
             # numba-cuda-mlir's functions compare unsigned numbers as signed.
-            return self._call("maximum" if term.fn == "max" else "minimum", term.args), emitter.ATOM
+            return self._call("maximum" if term.fn == "max" else "minimum", term.args), ATOM
         return super()._whole(term)
 
     def _cast(self, value: Term, dtype: DataType) -> str:
         if dtype is DataType.Bool and value.dtype.is_complex:
             return self._compare("ne", self._argument(value, 8), self.constant(value.dtype, 0))
-        if emitter.TYPE_NAMES[dtype] == "float32" and self._has_few_bits(value):
+        if TYPE_NAMES[dtype] == "float32" and self._has_few_bits(value):
             text = f"small_to_float({self.term(value)})"
-            return f"round_{emitter.REDUCED[dtype]}({text})" if dtype.is_reduced_float else text
+            return f"round_{REDUCED[dtype]}({text})" if dtype.is_reduced_float else text
         return super()._cast(value, dtype)
 
     def _has_few_bits(self, value: Term) -> bool:
@@ -493,7 +529,7 @@ class CudaEmitter(emitter.Emitter):
         match value:
             case Var(_, name):
                 return name in self._small
-            case ir.Load(_, buffer):
+            case Load(_, buffer):
                 return buffer.dtype.is_small_integer
             case _:
                 return value.dtype.is_small_integer
@@ -533,4 +569,4 @@ class CudaEmitter(emitter.Emitter):
             return f"(math.copysign({self.constant(operand, 1)}, {self.term(args[0])}) < 0)"
         if fn != "philox_uniform":
             raise self.unsupported(term)
-        return f"{emitter.TYPE_NAMES[term.dtype]}({self._call(fn, args)})"
+        return f"{TYPE_NAMES[term.dtype]}({self._call(fn, args)})"

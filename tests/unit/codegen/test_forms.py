@@ -103,8 +103,8 @@ def test_branches_of_code_that_writes_the_text_of_an_error() -> None:
     text = (ROOT / f"{module}.py").read_text().splitlines()
     every = branches(module)[module]
     lines = {text[a - 1].strip() for a, _ in errors(module, every)}
-    assert "case ir.Let(name=name) | ir.Reduce(name=name):" in lines  # in _text, which only _fail calls
-    assert "case ir.Let(name=name, value=value, update=True):" not in lines
+    assert "case Let(name=name) | Reduce(name=name):" in lines  # in _text, which only _fail calls
+    assert "case Let(name=name, value=value, update=True):" not in lines
 
 
 def test_branches_that_return_why_parameters_are_illegal_are_those_of_errors() -> None:
