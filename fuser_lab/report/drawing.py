@@ -434,8 +434,6 @@ def _tensor_node(node: str, kind: NodeKind, tensor: TensorView, called: str) -> 
         shape=shape_label(tensor),
         bytes=tensor_bytes(tensor),
         segment=None,
-        replica=False,
-        copies=1,
         text=f"{kind} {tensor.name}",
         called=(called,),
     )

@@ -23,14 +23,14 @@ class NodeView:
     id: str
     kind: NodeKind
     label: str
-    tensor: str
-    tensors: tuple[str, ...]
-    dtype: str
-    shape: tuple[str, ...]
+    tensor: str = ""
+    tensors: tuple[str, ...] = ()
+    dtype: str = ""
+    shape: tuple[str, ...] = ()
     bytes: int
     segment: int | None
-    replica: bool
-    copies: int
+    replica: bool = False
+    copies: int = 1
     text: str
     detail: str = ""
     line: str = ""
