@@ -116,8 +116,7 @@ def __getattr__(name: str) -> object:
         with interrupts_deferred():
             loaded = importlib.import_module(module)
         return loaded if name in _MODULES else getattr(loaded, name)
-    msg = f"module 'fuser_lab' has no attribute {name!r}"
-    raise AttributeError(msg)
+    raise AttributeError(f"module 'fuser_lab' has no attribute {name!r}")
 
 
 def load_ipython_extension(ipython: object) -> None:

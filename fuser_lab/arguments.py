@@ -97,11 +97,10 @@ class Kind:
         except _Refused as refused:
             refusal = refused.with_traceback(None)  # which would be in a cycle with this frame
         named = f"{argument}{refusal.place}"
-        msg = (
+        raise (ArgumentTypeError if refusal.of_type else error)(
             f"{f'{function}: ' if function else ''}{named} must be {refusal.accepted}, given "
             f"{short_text(refusal.value)}."
         )
-        raise (ArgumentTypeError if refusal.of_type else error)(msg)
 
     def __or__(self, other: "Kind") -> "Kind":
         """Return the kind that accepts what either accepts."""
@@ -342,8 +341,7 @@ def takes(title: str = "", /, **kinds: Kind) -> Callable[[Callable[P, R]], Calla
         parameters = inspect.signature(function).parameters
         unknown = kinds.keys() - parameters.keys()
         if unknown:
-            msg = f"{name} has no parameter {min(unknown)}"
-            raise TypeError(msg)
+            raise TypeError(f"{name} has no parameter {min(unknown)}")
         positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         places = [(p.name, kinds.get(p.name)) for p in parameters.values() if p.kind in positional]
         checked = [(place, argument, kind) for place, (argument, kind) in enumerate(places) if kind is not None]

@@ -94,8 +94,7 @@ class DataType(enum.Enum):
             If the type is not one of integers.
         """
         if not self.is_integral:
-            msg = f"limits: {self!r} is not an integer type."
-            raise TypeError(msg)
+            raise TypeError(f"limits: {self!r} is not an integer type.")
         bits = 8 * self.itemsize
         return (0, 2**bits - 1) if self in _UNSIGNED else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
@@ -199,10 +198,8 @@ def _info(dtype: DataType) -> _Info:
     except KeyError:
         pass
     if dtype.is_float4:
-        msg = f"values of {dtype!r} are not supported; the smallest floats here have 8 bits."
-        raise UnsupportedError(msg)
-    msg = f"{dtype!r} has no storage; it is accepted only where nvFuser allows a dtype to be omitted."
-    raise DefinitionError(msg)
+        raise UnsupportedError(f"values of {dtype!r} are not supported; the smallest floats here have 8 bits.")
+    raise DefinitionError(f"{dtype!r} has no storage; it is accepted only where nvFuser allows a dtype to be omitted.")
 
 
 def narrow(array: npt.NDArray[Any], dtype: DataType) -> npt.NDArray[Any]:
@@ -300,8 +297,7 @@ def parse_dtype(text: "str | DataType | npt.DTypeLike") -> DataType:
     except Exception:  # noqa: BLE001 - NumPy asks whatever it is given for its dtype, which may fail in any way
         resolved = None
     if resolved is None:
-        msg = f"{short_text(text)} is not a dtype; use a DataType, a NumPy dtype or its name."
-        raise ArgumentTypeError(msg)
+        raise ArgumentTypeError(f"{short_text(text)} is not a dtype; use a DataType, a NumPy dtype or its name.")
     return from_numpy(resolved)
 
 
@@ -315,8 +311,7 @@ def of_python(value: bool | complex) -> DataType:
         return DataType.Double
     if isinstance(value, complex):
         return DataType.ComplexDouble
-    msg = f"a scalar must be a bool, int, float or complex, not {type(value).__name__}."
-    raise ArgumentTypeError(msg)
+    raise ArgumentTypeError(f"a scalar must be a bool, int, float or complex, not {type(value).__name__}.")
 
 
 class Category(enum.IntEnum):
@@ -339,8 +334,7 @@ def promote(operands: Iterable[tuple[DataType, Category]], *, widen: bool = True
     """
     pairs = list(operands)
     if not pairs:
-        msg = "promotion needs at least one operand."
-        raise DefinitionError(msg)
+        raise DefinitionError("promotion needs at least one operand.")
     result = pairs[0][0]
     if any(dtype is not result for dtype, _ in pairs):
         result = _common(pairs)
@@ -374,8 +368,7 @@ def _join(a: DataType, b: DataType) -> DataType:
     unsigned = DataType.UInt64 in {a, b} and high.kind <= Kind.INTEGER
     if unsigned or a.is_float8 or b.is_float8:
         # As in torch, which nvFuser uses, there is no promotion for these types.
-        msg = f"{a!r} and {b!r} have no common dtype; cast one of them first."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{a!r} and {b!r} have no common dtype; cast one of them first.")
     if high is DataType.ComplexFloat and low is DataType.Double:
         return DataType.ComplexDouble
     if {a, b} == {DataType.Half, DataType.BFloat16}:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from fuser_lab.ir import Expr, Fusion, IterDomain, OpKind, TensorView
 from fuser_lab.ir.domain import Merge, Split
 from fuser_lab.ops import OPS
-from fuser_lab.ops.registry import Positions
+from fuser_lab.ops.rules import Positions
 
 
 class AxisPair(NamedTuple):

@@ -41,11 +41,10 @@ def smaller(fusion: Fusion, most: int) -> tuple[Fusion, dict[int, int]]:
                 continue
             if max(prod(tv.shape) for tv in resized.tensors.values()) <= most:
                 return resized, {old: new for old, new in extents.items() if old != new}
-    msg = (
+    raise UnsupportedError(
         f"the largest tensor of the segment has {largest} elements, and no smaller sizes fit its ops; "
         f"give inputs of at most {most} elements."
     )
-    raise UnsupportedError(msg)
 
 
 def _choices(fusion: Fusion, sizes: Sequence[int]) -> Iterator[dict[int, int]]:
@@ -110,8 +109,7 @@ class _Resizing:
 
     def symbol(self) -> Scalar:
         """Raise: no rule needs an unknown size."""
-        msg = "all sizes are known."
-        raise VerificationError(msg)
+        raise VerificationError("all sizes are known.")
 
     def _size(self, extent: object) -> int:
         return self._extents.get(extent, extent) if isinstance(extent, int) else int(str(extent))

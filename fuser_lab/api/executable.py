@@ -91,8 +91,7 @@ class Executable:
             After `manual_execute`, or inside the ``with`` block.
         """
         if self.ke is not None:
-            msg = "execute: this definition has run by manual_execute; a definition runs in one way only."
-            raise StateError(msg)
+            raise StateError("execute: this definition has run by manual_execute; a definition runs in one way only.")
         flat = flatten(inputs)
         if save_repro_inputs:
             self._keep_inputs(flat)
@@ -127,8 +126,7 @@ class Executable:
             After `execute`.
         """
         if self.fec is not None:
-            msg = "manual_execute: this definition has run by execute; a definition runs in one way only."
-            raise StateError(msg)
+            raise StateError("manual_execute: this definition has run by execute; a definition runs in one way only.")
         flat = flatten(inputs)
         hand = getattr(self, "hand", None)
         transforms = hand.transforms if isinstance(hand, HandSchedule) else ()
@@ -191,8 +189,7 @@ class Executable:
         """Raise if there is nothing to run."""
         ok, message = self.validate_definition()
         if not ok:
-            msg = f"{inside}: {message}"
-            raise EmptyDefinitionError(msg)
+            raise EmptyDefinitionError(f"{inside}: {message}")
 
     def _expected_outputs(self, flat: Sequence[Any], expected: Sequence[Any] | None) -> Sequence[Any]:
         # Evaluated first, because a run may write to its inputs.

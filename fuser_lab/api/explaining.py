@@ -89,8 +89,7 @@ def explain(
     if chosen.captured is not None:
         return chosen.captured.step(*(chosen.inputs or ()), measure=measure, seconds=seconds)
     if measure:
-        msg = "explain: only models are measured; fl.time(plan, inputs) measures a plan."
-        raise InputError(msg)
+        raise InputError("explain: only models are measured; fl.time(plan, inputs) measures a plan.")
     if len(chosen.plans) > 1:
         msg = f"explain: one plan is explained, given {len(chosen.plans)}; fl.diff(*plans) compares several."
         raise InputError(msg)

@@ -102,8 +102,7 @@ def time(
         timings = _time_model(chosen, peers, progress, cancelled, seconds)
     else:
         if peers is not None and not isinstance(peers, Mapping):
-            msg = f"time: peers of plans are functions by name, as {{'eager': f}}, given {list(peers)}."
-            raise InputError(msg)
+            raise InputError(f"time: peers of plans are functions by name, as {{'eager': f}}, given {list(peers)}.")
         timings = _time_plans(chosen, dict(peers or {}), progress, cancelled, seconds)
     timed = with_views(replace(timings, environment={"measured_at": now(), **environment().to_dict()}))
     if ledger is not None:
@@ -117,8 +116,7 @@ def _time_model(
     seconds: float,
 ) -> measured.Timings:
     if isinstance(peers, Mapping):
-        msg = f"time: peers of a captured model are names, as {list(PEERS)}, given a dict."
-        raise InputError(msg)
+        raise InputError(f"time: peers of a captured model are names, as {list(PEERS)}, given a dict.")
     if not isinstance(subject.captured, CapturedModel):
         msg = "time: a function of JAX has no peers here; fl.explain(model, *inputs, measure=True) measures its ops."
         raise UnsupportedError(msg)
@@ -135,18 +133,15 @@ def _time_plans(
 ) -> measured.Timings:
     flat = subject.inputs
     if flat is None:
-        msg = "time: plans are timed with inputs: time(plans, inputs)."
-        raise InputError(msg)
+        raise InputError("time: plans are timed with inputs: time(plans, inputs).")
     for value in flat:
         if isinstance(value, TensorSpec):
-            msg = "time: abstract inputs cannot run; give arrays (spec.materialize() makes one)."
-            raise InputError(msg)
+            raise InputError("time: abstract inputs cannot run; give arrays (spec.materialize() makes one).")
     from fuser_lab.runtime.plan.timing import measure
 
     for name in peers:
         if name in {plan.name for plan in subject.plans}:
-            msg = f"time: {name!r} is the name of a plan and of a peer; give them different ones."
-            raise InputError(msg)
+            raise InputError(f"time: {name!r} is the name of a plan and of a peer; give them different ones.")
     return measure(subject.plans, flat, peers=peers, progress=progress, cancelled=cancelled, seconds=seconds)
 
 
@@ -196,13 +191,11 @@ def compare(
         If a plan has no capture of its graph, or cannot be measured.
     """
     if confidence >= 1:
-        msg = f"compare: confidence must be below 1, given {confidence}."
-        raise InputError(msg)
+        raise InputError(f"compare: confidence must be below 1, given {confidence}.")
     if isinstance(before, measured.Timings) and isinstance(after, measured.Timings):
         return compare_rows(before, after, confidence=confidence)
     if isinstance(before, measured.Timings) or after is not None:
-        msg = "compare: give two measurements, or one list of plans."
-        raise InputError(msg)
+        raise InputError("compare: give two measurements, or one list of plans.")
     return compared_plans(before, measure=measure)
 
 
@@ -234,8 +227,7 @@ def diff(before: Plan, after: Plan, *others: Plan) -> PlanDiff | PlanComparison:
         If they are plans of different definitions or sizes.
     """
     if any(not _are_comparable(before, plan) for plan in (after, *others)):
-        msg = "diff: the plans must be of one definition and of inputs of the same sizes."
-        raise InputError(msg)
+        raise InputError("diff: the plans must be of one definition and of inputs of the same sizes.")
     return plan_comparison((before, after, *others)) if others else plan_diff(before, after)
 
 
@@ -298,20 +290,18 @@ def report(
     values = [value for value in values if value is not path and value is not times]
     target = save.path_of("a report", path)
     if target.suffix.lower() not in {".html", ".htm"}:
-        msg = (
+        raise InputError(
             f"report: path must end in .html, given {brief(target.name)!r}; "
             "fl.report(model, *inputs, path='report.html') keeps it apart from inputs."
         )
-        raise InputError(msg)
     chosen = subject_of("report", subject, values, options).without_inputs()
     if chosen.captured is None:
         return save.write_file("a report", target, _page_of_plans(chosen.plans, times, title))
     if isinstance(times, measured.Timings):
-        msg = (
+        raise InputError(
             "report: times of a model are what explain returns: "
             "fl.report(captured, times=fl.explain(captured, measure=True))."
         )
-        raise InputError(msg)
     return save.write_file("a report", target, model_page(chosen.captured, times, title))
 
 
@@ -319,12 +309,10 @@ def _page_of_plans(
     plans: Sequence[Plan], times: measured.Timings | StepCosts | None, title: str | None,
 ) -> str:
     if isinstance(times, StepCosts):
-        msg = "report: times of plans are what time returns: report(plans, path, fl.time(plans, inputs))."
-        raise InputError(msg)
+        raise InputError("report: times of plans are what time returns: report(plans, path, fl.time(plans, inputs)).")
     for other in plans[1:]:
         if not _are_comparable(plans[0], other):
-            msg = "report: the plans must be of one definition and of inputs of the same sizes."
-            raise InputError(msg)
+            raise InputError("report: the plans must be of one definition and of inputs of the same sizes.")
     if times is not None:
         _check_times(plans, times)
     from fuser_lab_widgets import assets, baked
@@ -346,8 +334,7 @@ def _check_times(plans: Sequence[Plan], times: measured.Timings) -> None:
             raise InputError(msg)
     if timed and not timed.keys() & {plan.hash for plan in plans}:
         names = ", ".join(repr(name) for name in dict.fromkeys(timed.values()))
-        msg = f"report: the times are of {names}, none of which is a plan of the report; {remedy}."
-        raise InputError(msg)
+        raise InputError(f"report: the times are of {names}, none of which is a plan of the report; {remedy}.")
 
 
 @takes(name=TEXT, size=TEXT)

@@ -54,8 +54,7 @@ def described_array(array: Any) -> TensorSpec:
     device, dtype = getattr(array, "device", None), getattr(array, "dtype", None)
     kind = getattr(device, "type", None)
     if isinstance(kind, str) and kind not in holders():
-        msg = f"Found unsupported device {device}, only CPU and CUDA tensors are supported."
-        raise UnsupportedDeviceError(msg)
+        raise UnsupportedDeviceError(f"Found unsupported device {device}, only CPU and CUDA tensors are supported.")
     try:
         spec = describe(array)
     except InputError as error:
@@ -64,8 +63,7 @@ def described_array(array: Any) -> TensorSpec:
         raise ArgumentTypeError(str(error)) from None
     if isinstance(spec, TensorSpec):
         return spec
-    msg = f"from_array: array must be a tensor, given {type(array).__name__}."
-    raise ArgumentTypeError(msg)
+    raise ArgumentTypeError(f"from_array: array must be a tensor, given {type(array).__name__}.")
 
 
 class FusionDefinition(Executable, FusionBuilder, public=True):
@@ -195,8 +193,7 @@ class FusionDefinition(Executable, FusionBuilder, public=True):
         """
         if plan is None:
             if inputs is None:
-                msg = "segment: inputs must be given, or a plan."
-                raise ArgumentTypeError(msg)
+                raise ArgumentTypeError("segment: inputs must be given, or a plan.")
             count = self.setup_segmentation(inputs, strategy=strategy, target=target, options=options)
         else:
             if inputs is not None or strategy != "bottom_up" or target is not None or options is not None:
@@ -229,14 +226,12 @@ class FusionDefinition(Executable, FusionBuilder, public=True):
 
     def _in_segments(self, method: str) -> SegmentedDefinition:
         if self._segmented is None:
-            msg = f"{method}: the definition is not segmented; call segment first."
-            raise StateError(msg)
+            raise StateError(f"{method}: the definition is not segmented; call segment first.")
         return self._segmented
 
     def _setup_plan(self, plan: Plan) -> int:
         if not isinstance(plan, Plan):
-            msg = f"segment: plan must be a Plan, given {type(plan).__name__}."
-            raise ArgumentTypeError(msg)
+            raise ArgumentTypeError(f"segment: plan must be a Plan, given {type(plan).__name__}.")
         if self._segmentation is None:
             self._segmentation = SegmentationState(self.fusion, self.state)
         return self._segmentation.setup_plan(plan.lifting)
@@ -275,11 +270,9 @@ class FusionDefinition(Executable, FusionBuilder, public=True):
             If the definition is not segmented, or is a single segment.
         """
         if self._is_one_segment:
-            msg = "index_maps: the definition is one segment by itself, so there are no maps."
-            raise StateError(msg)
+            raise StateError("index_maps: the definition is one segment by itself, so there are no maps.")
         if not self.segments:
-            msg = "index_maps: the definition is not segmented; call segment first."
-            raise StateError(msg)
+            raise StateError("index_maps: the definition is not segmented; call segment first.")
         return IndexMaps(
             original=self.state,
             segments=tuple((segment.state, self.segment_index_space_maps[segment]) for segment in self.segments),
@@ -337,8 +330,7 @@ class FusionDefinition(Executable, FusionBuilder, public=True):
 
     def _state_for(self, method: str) -> SegmentationState:
         if self._segmentation is None:
-            msg = f"{method}: no segments are set up; call setup_segmentation first."
-            raise StateError(msg)
+            raise StateError(f"{method}: no segments are set up; call setup_segmentation first.")
         return self._segmentation
 
     @property

@@ -141,8 +141,7 @@ def subject_of(
         return _of_model(caller, value, _arguments(value, passed))
     if isinstance(value, Corpus | CorpusEntry):
         if passed:
-            msg = f"{caller}: entries of the corpus have their own inputs; omit inputs."
-            raise InputError(msg)
+            raise InputError(f"{caller}: entries of the corpus have their own inputs; omit inputs.")
         entries = tuple(value) if isinstance(value, Corpus) else (value,)
         return Subject(caller=caller, fusions=entries, options=named)
     plans = _plans(caller, value)
@@ -152,17 +151,15 @@ def subject_of(
     if _is_function(value):
         return _of_model(caller, _capture(value, inputs, named, host_target), None)
     if isinstance(value, str | bytes) or hasattr(value, "__fspath__"):
-        msg = (
+        raise ArgumentTypeError(
             f"{caller}: the subject is {short_text(value)}, a text; fl.load_repro(text) reads the definition in a "
             "script, and 'python -m fuser_lab explain FILE:NAME' captures a function of a file."
         )
-        raise ArgumentTypeError(msg)
     if not isinstance(value, Fusion | FusionBuilder) and not isinstance(getattr(value, "definition", None), Fusion):
-        msg = (
+        raise ArgumentTypeError(
             f"{caller}: the subject must be {ACCEPTED}, given {type(value).__name__}; for example "
             f"fl.{caller}(torch.nn.functional.gelu, torch.randn(64, 512))."
         )
-        raise ArgumentTypeError(msg)
     definition_of(value)
     return Subject(caller=caller, fusions=(value,), inputs=_flat(passed), options=named)
 
@@ -178,11 +175,10 @@ def _of_model(caller: str, captured: Captured, inputs: list[Any] | None) -> Subj
 def _refuse_options(caller: str, subject: str, remedy: str, options: Mapping[str, Any]) -> None:
     if options:
         name = brief(min(options))
-        msg = (
+        raise ArgumentTypeError(
             f"{caller}: {name} is an option of cutting a definition or capturing a function, given {subject}, which is "
             f"cut already; {remedy.format(caller=caller, name=name)}."
         )
-        raise ArgumentTypeError(msg)
 
 
 def _plans(caller: str, value: object) -> tuple[Plan, ...]:
@@ -197,8 +193,7 @@ def _plans(caller: str, value: object) -> tuple[Plan, ...]:
         takes = f"fl.{caller}(model, *inputs) takes inputs one by one"
         if value and all(hasattr(each, "forward") for each in value):
             takes = f"fl.{caller}(torch.nn.Sequential(*model), *inputs) takes the modules as one"
-        msg = f"{caller}: a list must contain plans, given {contents}; {takes}."
-        raise ArgumentTypeError(msg)
+        raise ArgumentTypeError(f"{caller}: a list must contain plans, given {contents}; {takes}.")
     return tuple(value)
 
 

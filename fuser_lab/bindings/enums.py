@@ -45,8 +45,7 @@ def own_scheduler(scheduler: object) -> verdict.SchedulerType | None:
         return scheduler
     if isinstance(scheduler, SchedulerType):
         return scheduler.scheduler
-    msg = f"scheduler_type must be a SchedulerType, given {short_text(scheduler)}."
-    raise ArgumentTypeError(msg)
+    raise ArgumentTypeError(f"scheduler_type must be a SchedulerType, given {short_text(scheduler)}.")
 
 
 __all__ = [

@@ -37,8 +37,7 @@ def torch_dtype_to_nvfuser_dtype(dtype: Any) -> DataType:
         if torch_name == name and own_dtype is not DataType.Index:
             return own_dtype
     accepted = ", ".join(sorted(set(TORCH_OF.values())))
-    msg = f"dtype {short_text(dtype)} is not a tensor type of a fusion; accepted are {accepted}."
-    raise UnsupportedDtypeError(msg)
+    raise UnsupportedDtypeError(f"dtype {short_text(dtype)} is not a tensor type of a fusion; accepted are {accepted}.")
 
 
 def python_scalar_to_nvfuser_dtype(a: Any) -> DataType:
@@ -47,8 +46,7 @@ def python_scalar_to_nvfuser_dtype(a: Any) -> DataType:
         return _NUMBERS[a]
     if isinstance(a, bool | int | float | complex):
         return of_python(a)
-    msg = f"python_scalar_to_nvfuser_dtype: a must be a number, given {type(a).__name__}."
-    raise ArgumentTypeError(msg)
+    raise ArgumentTypeError(f"python_scalar_to_nvfuser_dtype: a must be a number, given {type(a).__name__}.")
 
 
 @takes(func=FUNCTION)
@@ -82,8 +80,7 @@ def get_device_properties() -> dict[str, Any]:
     """
     torch: Any = importlib.import_module("torch")
     if not torch.cuda.is_available():
-        msg = "get_device_properties: no CUDA device was found."
-        raise UnsupportedError(msg)
+        raise UnsupportedError("get_device_properties: no CUDA device was found.")
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     return {
         "gpu_name": properties.name,

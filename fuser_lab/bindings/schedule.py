@@ -76,8 +76,7 @@ def compute_heuristics(fusion: object, scheduler_type: object, inputs: Iterable[
     scheduler = own_scheduler(scheduler_type)
     taken, why = can_schedule(fusion, scheduler_type, flat)
     if scheduler is None or not taken:
-        msg = f"compute_heuristics: {why}"
-        raise DefinitionError(msg)
+        raise DefinitionError(f"compute_heuristics: {why}")
     return HeuristicParams(scheduler=scheduler, hand=params_for(definition_of(fusion)))
 
 
@@ -109,8 +108,7 @@ def _params(fusion: Any, scheduler_type: object, inputs: Any) -> HeuristicParams
     if not isinstance(inputs, HeuristicParams):
         return compute_heuristics(fusion, scheduler_type, inputs)
     if inputs.scheduler is not own_scheduler(scheduler_type):
-        msg = f"schedule: the parameters are for {inputs.scheduler.value}, not for {scheduler_type}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"schedule: the parameters are for {inputs.scheduler.value}, not for {scheduler_type}.")
     return inputs
 
 
@@ -130,8 +128,7 @@ class Sched(Transforms):
         if len(args) == 1:
             scheduler = own_scheduler(args[0])
             if scheduler is None:
-                msg = "schedule: SchedulerType.none is not a scheduler."
-                raise DefinitionError(msg)
+                raise DefinitionError("schedule: SchedulerType.none is not a scheduler.")
             apply_schedule(self._hand, scheduler)
             return None
         if len(args) == 3 and isinstance(args[0], Fusion):

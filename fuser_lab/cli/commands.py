@@ -138,8 +138,7 @@ def _explain(arguments: argparse.Namespace) -> int:
 def _price(arguments: argparse.Namespace) -> int:
     """Print what each rule costs in a script's fusion, or over the corpus."""
     if (arguments.file is None) == (arguments.corpus is None):
-        msg = "price: give either FILE or --corpus, not both or neither."
-        raise InputError(msg)
+        raise InputError("price: give either FILE or --corpus, not both or neither.")
     fd: object
     inputs: list[TensorSpec | Number] | None
     if arguments.corpus is not None:
@@ -302,8 +301,7 @@ def _one_of(argument: str, text: str, choices: Sequence[str]) -> str:
     """Return an argument, or raise the parser's error for an unknown one."""
     if text in choices:
         return text
-    msg = f"unknown {argument} {short_text(text)}; choose from {', '.join(choices)}"
-    raise argparse.ArgumentTypeError(msg)
+    raise argparse.ArgumentTypeError(f"unknown {argument} {short_text(text)}; choose from {', '.join(choices)}")
 
 
 def printable(text: str) -> str:
@@ -315,8 +313,7 @@ def _script(file: str, name: str | None) -> tuple[FusionDefinition, list[TensorS
     """Return the definition in a script; an error for a file with torch names the command that captures it."""
     if place_of(file) is not None:
         command = f"python -m fuser_lab explain {printable(file)}"
-        msg = f"{printable(file)} is a function of a file, which only explain captures: {command}"
-        raise InputError(msg)
+        raise InputError(f"{printable(file)} is a function of a file, which only explain captures: {command}")
     text = _read(file)
     try:
         return load_repro(text, name=name)
@@ -324,8 +321,7 @@ def _script(file: str, name: str | None) -> tuple[FusionDefinition, list[TensorS
         advice = advice_for(file, text)
         if not advice:
             raise
-        msg = f"{error} A function or module of torch in this file is captured by: {advice}"
-        raise InputError(msg) from None
+        raise InputError(f"{error} A function or module of torch in this file is captured by: {advice}") from None
 
 
 def _read(file: str) -> str:
@@ -334,8 +330,7 @@ def _read(file: str) -> str:
     try:
         return text_of(Path(file))
     except UnreadableError as error:
-        msg = f"{printable(file)} cannot be read: {error}."
-        raise InputError(msg) from None
+        raise InputError(f"{printable(file)} cannot be read: {error}.") from None
 
 
 def _parser() -> argparse.ArgumentParser:

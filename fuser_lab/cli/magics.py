@@ -1,9 +1,8 @@
 """IPython magics, added by ``%load_ext fuser_lab``; each is a thin call of a public function."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
@@ -17,12 +16,8 @@ from fuser_lab.lab.ledger import Ledger
 from fuser_lab.lab.views import History, history
 from fuser_lab.plan import Plan
 from fuser_lab.plan.planning import segment
+from fuser_lab.report.diff import PlanDiff
 from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, SegmentSetMeaning
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fuser_lab.report.diff import PlanDiff
 
 
 @magics_class
@@ -40,8 +35,7 @@ class FusionMagics(Magics):
         """Return the plan of the definition in a cell, which is read as a repro script and never executed."""
         arguments = parse_argstring(self.fusion, line)
         if not arguments.name.isidentifier():
-            msg = f"%%fusion: {arguments.name!r} is not a variable name."
-            raise UsageError(msg)
+            raise UsageError(f"%%fusion: {arguments.name!r} is not a variable name.")
         try:
             fd, inputs = api.load_repro(cell)
             options = SegmenterOptions(segment_set=arguments.segment_set)
@@ -89,8 +83,7 @@ class FusionMagics(Magics):
         arguments = parse_argstring(self.fusion_history, line)
         held = self.shell.user_ns.get(arguments.ledger)
         if not isinstance(held, Ledger) and not (Path(arguments.ledger) / "ledger.json").exists():
-            msg = f"{arguments.ledger!r} is neither a variable that holds a ledger nor the folder of one."
-            raise UsageError(msg)
+            raise UsageError(f"{arguments.ledger!r} is neither a variable that holds a ledger nor the folder of one.")
         try:
             ledger = held if isinstance(held, Ledger) else Ledger(arguments.ledger)
             return history(ledger, plan=arguments.plan, fusion=arguments.fusion, segment=arguments.segment)
@@ -99,8 +92,7 @@ class FusionMagics(Magics):
 
     def _value(self, name: str) -> Any:
         if name not in self.shell.user_ns:
-            msg = f"there is no variable {name!r}."
-            raise UsageError(msg)
+            raise UsageError(f"there is no variable {name!r}.")
         return self.shell.user_ns[name]
 
     def _plan(self, name: str) -> Plan:

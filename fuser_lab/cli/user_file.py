@@ -111,8 +111,7 @@ def explain_file(request: UserFunction) -> int:
         command, input=json_text(asdict(request)), text=True, check=False,
     )
     if child.returncode < 0 or child.returncode > 2:
-        msg = f"explain: {_CRASHED.format(file=request.file, status=child.returncode)}."
-        raise InputError(msg)
+        raise InputError(f"explain: {_CRASHED.format(file=request.file, status=child.returncode)}.")
     return child.returncode
 
 
@@ -226,11 +225,10 @@ def _check_count(
         return
     example = ", ".join([example_input(function).text if option == "inputs" else "512"] * len(names))
     other = f' --inputs "{request.inputs or "f32[64,512]"}"' if option == "init" else ""
-    msg = (
+    raise InputError(
         f"{request.who}: {request.name} takes {', '.join(names)}, given {len(arguments)} of them; for example: "
         f"{_command(request, option, example)}{other}"
     )
-    raise InputError(msg)
 
 
 def _command(request: UserFunction, option: str, example: str) -> str:
@@ -268,11 +266,10 @@ class _Reader:
             return self._tensor(_DTYPES[match["dtype"]], sizes, int(match["most"] or 2))
         with contextlib.suppress(ValueError, SyntaxError):
             return ast.literal_eval(text)
-        msg = (
+        raise InputError(
             f"{self._who}: --{option} has {text!r}, which is neither a number nor dtype[sizes] with a dtype of "
             f"{', '.join(_DTYPES)}; for example {_EXAMPLE}."
         )
-        raise InputError(msg)
 
     def _tensor(self, dtype: str, sizes: tuple[int, ...], most: int) -> Any:
         torch = self._torch

@@ -5,23 +5,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from fuser_lab.codegen.cpu_common import (
-    Pass,
-    add_parts,
-    cells,
-    chunk,
-    clear,
-    index_variable,
-    know_ahead,
-    open_block,
-    open_totals,
-    outer_loop,
-    passes_of,
-    running_sums,
-    scratch_of,
-    with_values_ahead,
-    write_ahead,
-)
+from fuser_lab.codegen import cpu_common as cpu
 from fuser_lab.codegen.cpu_facts import UNROLLED
 from fuser_lab.codegen.kernel_ir import Buffer, Launch, Load, Phase, Store
 from fuser_lab.codegen.kernel_plan import NestPlan
@@ -54,7 +38,7 @@ class ColumnPlan:
     """How cores visit columns."""
 
     nest: NestPlan = field(repr=False)
-    passes: tuple[Pass, ...]  # over the rows of a block, with the expensive values that all rows share in each
+    passes: tuple[cpu.Pass, ...]  # over the rows of a block, with the expensive values that all rows share in each
     is_short: bool  # whether a vector lane adds up a column in registers, without blocks
     units: int  # blocks of columns, times the parts of a column
     grain: int  # blocks of an iteration of the outermost loop
@@ -70,7 +54,7 @@ def column_plan(nest: NestPlan) -> ColumnPlan:
     length = -(-depth // split)
     is_short = split == 1 and depth <= UNROLLED and facts.passes == 1
     ahead = [() if is_short else constant_along(facts, number) for number in range(facts.passes)]
-    passes = with_values_ahead(_with_kept(nest, passes_of(nest)), ahead)
+    passes = cpu.with_values_ahead(_with_kept(nest, cpu.passes_of(nest)), ahead)
     return ColumnPlan(
         nest=nest, passes=passes, is_short=is_short, units=units,
         grain=max(1, min(units // _ITERATIONS, _JOINED // max(depth * tile, 1))), length=length,
@@ -78,7 +62,7 @@ def column_plan(nest: NestPlan) -> ColumnPlan:
     )
 
 
-def _with_kept(nest: NestPlan, passes: Sequence[Pass]) -> tuple[Pass, ...]:
+def _with_kept(nest: NestPlan, passes: Sequence[cpu.Pass]) -> tuple[cpu.Pass, ...]:
     """Return passes that keep expensive values of a block for later ones, as far as these fit in a core's cache."""
     facts, schedule = nest.facts, nest.choice.schedule
     room, chosen = CPU_SUMS_BYTES, []
@@ -109,7 +93,7 @@ def write_columns(plan: ColumnPlan) -> Iterator[Phase]:
 def _lanes(plan: ColumnPlan, code: PhaseCode) -> Launch:
     """Write one result per vector lane."""
     values, facts = code.values, plan.nest.facts
-    many, run = outer_loop(plan.nest), extent_of(facts.kept_run)
+    many, run = cpu.outer_loop(plan.nest), extent_of(facts.kept_run)
     with ExitStack() as stack:
         places: dict[str, Term] = {}
         row: Term = ZERO
@@ -127,13 +111,13 @@ def _lanes(plan: ColumnPlan, code: PhaseCode) -> Launch:
 def _write_lane(plan: ColumnPlan, code: PhaseCode, places: Places, row: Term) -> None:
     """Write the reductions of one lane, over its elements or over their parts."""
     values, nest, space, split = code.values, code.nest, plan.nest.facts.space, plan.nest.choice.schedule.split
-    folds = open_totals(plan.nest, values, nest.reductions)
+    folds = cpu.open_totals(plan.nest, values, nest.reductions)
     if split > 1:
         with values.loop("part", split, ParallelType.serial) as part:
-            add_parts(values, parts_of(plan.nest), folds, part * space.rows + row)
+            cpu.add_parts(values, parts_of(plan.nest), folds, part * space.rows + row)
     else:
         with ExitStack() as stack:
-            inside, q = open_block(
+            inside, q = cpu.open_block(
                 plan.nest, values, stack, "q", (ZERO, index(space.depth)), space.depth, space.depth, folds,
                 ParallelType.serial,
             )
@@ -167,14 +151,14 @@ def _blocks(plan: ColumnPlan, code: PhaseCode) -> Launch:
     many = ParallelType.grid_x if schedule.parallel else ParallelType.serial
     with ExitStack() as stack:
         group = stack.enter_context(values.loop("group", -(-plan.units // plan.grain), many, pinned=True))
-        totals = running_sums(plan.nest, values, tile, "sums", wide=plan.has_subtotals)
-        subtotals = running_sums(plan.nest, values, tile, "block_sums") if plan.has_subtotals else {}
+        totals = cpu.running_sums(plan.nest, values, tile, "sums", wide=plan.has_subtotals)
+        subtotals = cpu.running_sums(plan.nest, values, tile, "block_sums") if plan.has_subtotals else {}
         saved = [tensor for step in plan.passes for tensor in step.saved]
         # The size is for any number of rows, so that kernels for others are the same.
         elements: dict[TensorView, Buffer] = {}
         for tensor in saved:
-            elements |= scratch_of(values, [tensor], "kept", CPU_SUMS_BYTES // tensor.dtype.compute.itemsize)
-        start, stop = chunk(values, group, plan.grain, plan.units)
+            elements |= cpu.scratch_of(values, [tensor], "kept", CPU_SUMS_BYTES // tensor.dtype.compute.itemsize)
+        start, stop = cpu.chunk(values, group, plan.grain, plan.units)
         unit: Term = group
         if plan.grain > 1:
             unit = stack.enter_context(
@@ -184,71 +168,71 @@ def _blocks(plan: ColumnPlan, code: PhaseCode) -> Launch:
         if split > 1:
             place, part = values.remainder(unit, outer * tiles), values.quotient(unit, outer * tiles)
         i, column = values.quotient(place, tiles), values.remainder(place, tiles)
-        first, last = chunk(values, column, tile, run)
-        first, last = index_variable(values, "first", first), index_variable(values, "last", last)
+        first, last = cpu.chunk(values, column, tile, run)
+        first, last = cpu.index_variable(values, "first", first), cpu.index_variable(values, "last", last)
         guarded = split > 1 and not schedule.specialized
-        begin, end = chunk(values, part, plan.length, facts.space.depth, guarded=guarded, count=split)
+        begin, end = cpu.chunk(values, part, plan.length, facts.space.depth, guarded=guarded, count=split)
         block = _Block(
             places=code.flat(facts.kept_outer, i), first=first, last=last, begin=begin, end=end, elements=elements,
         )
         for number, step in enumerate(plan.passes):
             block = _write_pass(plan, code, step, block, totals, subtotals, is_last=number + 1 == len(plan.passes))
         with _each_column(plan, code, block, pinned=True) as (slot, c, places):
-            folds = cells(totals, slot)
+            folds = cpu.cells(totals, slot)
             if split > 1:
                 row = values.simplify(part * facts.space.rows + i * run + c)
                 store_parts(values, parts_of(plan.nest), folds, row)
             else:
                 close_folds(code, folds, places)
-                know_ahead(code, block.ahead, places, slot)
+                cpu.know_ahead(code, block.ahead, places, slot)
                 code.store(code.nest.rows, places)
     return Launch()
 
 
 def _write_pass(
-    plan: ColumnPlan, code: PhaseCode, step: Pass, block: _Block, totals: Mapping[Expr, Buffer],
+    plan: ColumnPlan, code: PhaseCode, step: cpu.Pass, block: _Block, totals: Mapping[Expr, Buffer],
     subtotals: Mapping[Expr, Buffer], *, is_last: bool,
 ) -> _Block:
     """Write one pass over the rows of a block, and return the block with the results that later passes read."""
     values, size = code.values, plan.nest.choice.schedule.partial
     block, sums = _with_ahead(plan, code, step, block), {expr: totals[expr] for expr in step.reductions}
     with _each_column(plan, code, block) as (slot, _, _):
-        clear(values, cells(sums, slot))
+        cpu.clear(values, cpu.cells(sums, slot))
     if not plan.has_subtotals or not sums:
         _write_rows(plan, code, step, block, sums)
         return replace(block, done={**block.done, **sums})
     parts = {expr: subtotals[expr] for expr in sums}
     with values.loop("q_block", -(-plan.length // size), ParallelType.serial) as number:
         with _each_column(plan, code, block) as (slot, _, _):
-            clear(values, cells(parts, slot))
-        low = index_variable(values, "low", values.simplify(block.begin + number * size))
+            cpu.clear(values, cpu.cells(parts, slot))
+        low = cpu.index_variable(values, "low", values.simplify(block.begin + number * size))
         _write_rows(plan, code, step, replace(block, begin=low, end=apply("min", low + size, block.end)), parts)
         with _each_column(plan, code, block) as (slot, _, _):
-            for fold in cells(sums, slot):
+            for fold in cpu.cells(sums, slot):
                 update(values, fold, Load(parts[fold.expr].dtype, parts[fold.expr], slot))
     if not is_last:
         # Later passes read the results for each element.
         with _each_column(plan, code, block) as (slot, _, _):
-            for fold in cells(sums, slot):
+            for fold in cpu.cells(sums, slot):
                 buffer = parts[fold.expr]
                 total = cast(fold.total, buffer.dtype)
                 values.emit(Store(buffer=buffer, position=slot, origin=fold.expr.name, value=total))
     return replace(block, done={**block.done, **parts})
 
 
-def _with_ahead(plan: ColumnPlan, code: PhaseCode, step: Pass, block: _Block) -> _Block:
+def _with_ahead(plan: ColumnPlan, code: PhaseCode, step: cpu.Pass, block: _Block) -> _Block:
     """Compute what all rows share in a pass, and is expensive, once for each column; return the block with it."""
     if not step.ahead:
         return block
-    buffers = scratch_of(code.values, step.ahead, "columns", plan.nest.choice.schedule.tile)
+    buffers = cpu.scratch_of(code.values, step.ahead, "columns", plan.nest.choice.schedule.tile)
     with _each_column(plan, code, block) as (slot, _, places):
-        close_folds(code, cells(block.done, slot), places)
-        write_ahead(code, buffers, places, slot)
+        close_folds(code, cpu.cells(block.done, slot), places)
+        cpu.write_ahead(code, buffers, places, slot)
     return replace(block, ahead={**block.ahead, **buffers})
 
 
 def _write_rows(
-    plan: ColumnPlan, code: PhaseCode, step: Pass, block: _Block, sums: Mapping[Expr, Buffer],
+    plan: ColumnPlan, code: PhaseCode, step: cpu.Pass, block: _Block, sums: Mapping[Expr, Buffer],
 ) -> None:
     """Write the loop of a pass over the rows of a block, which updates running sums and stores results."""
     with code.values.loop(
@@ -256,12 +240,12 @@ def _write_rows(
     ) as q:
         around = code.flat(code.nest.reduced, q)
         with _each_column(plan, code, block) as (slot, _, places):
-            close_folds(code, cells(block.done, slot), places)
-            know_ahead(code, block.ahead, places, slot)
+            close_folds(code, cpu.cells(block.done, slot), places)
+            cpu.know_ahead(code, block.ahead, places, slot)
             here, element = {**places, **around}, code.values.simplify(q * plan.nest.choice.schedule.tile + slot)
-            know_ahead(code, {tv: block.elements[tv] for tv in step.restored}, here, element)
+            cpu.know_ahead(code, {tv: block.elements[tv] for tv in step.restored}, here, element)
             saved = {tv: block.elements[tv] for tv in step.saved}
-            write_point(code, here, cells(sums, slot), step.stored, saved, element)
+            write_point(code, here, cpu.cells(sums, slot), step.stored, saved, element)
 
 
 @contextmanager

@@ -16,18 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeGuard
 
-from fuser_lab.codegen.kernel_ir import (
-    Block,
-    If,
-    Let,
-    Loop,
-    Statement,
-    every_term,
-    map_blocks,
-    map_terms,
-    replace_terms,
-    walk,
-)
+from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
@@ -65,9 +54,9 @@ def is_vectorized(term: Term) -> bool:
     return vectorized_name(term) is not None
 
 
-def are_called(body: tuple[Statement, ...]) -> bool:
+def are_called(body: tuple[ir.Statement, ...]) -> bool:
     """Whether a phase has so many of these functions that it calls them, instead of having their instructions."""
-    terms = (term for statement in walk(body) for term in every_term(statement))
+    terms = (term for statement in ir.walk(body) for term in ir.every_term(statement))
     return sum(map(is_vectorized, terms)) > MOST_WRITTEN
 
 
@@ -80,30 +69,30 @@ loop(c, 64, serial, let(t0, T0[c]), let(t1, t0 * 0.5), let(t2, t1 + t0), store(T
 """
 
 
-def with_named_constants(body: Block) -> Block:
+def with_named_constants(body: ir.Block) -> ir.Block:
     """Return a phase's body in which constants are variables that are assigned first, if there are many."""
-    used = {term.name for inside in walk(body) for term in every_term(inside) if isinstance(term, Var)}
-    used |= {s.name if isinstance(s, Let) else s.var for s in walk(body) if isinstance(s, Let | Loop)}
+    used = {term.name for inside in ir.walk(body) for term in ir.every_term(inside) if isinstance(term, Var)}
+    used |= {s.name if isinstance(s, ir.Let) else s.var for s in ir.walk(body) if isinstance(s, ir.Let | ir.Loop)}
     return _with_names(body, (name for name in map("c{}".format, itertools.count()) if name not in used))
 
 
-def _with_names(body: Block, free: Iterator[str]) -> Block:
+def _with_names(body: ir.Block, free: Iterator[str]) -> ir.Block:
     """Return the body of a function with names for its constants."""
-    uses = [term for inside in _of_function(body) for term in every_term(inside) if _is_named(term)]
-    if len(uses) <= MOST_UNNAMED and not any(isinstance(inside, Loop) and inside.called for inside in walk(body)):
+    uses = [term for inside in _of_function(body) for term in ir.every_term(inside) if _is_named(term)]
+    if len(uses) <= MOST_UNNAMED and not any(isinstance(inside, ir.Loop) and inside.called for inside in ir.walk(body)):
         return body
     constants = {_key(term): term for term in uses} if len(uses) > MOST_UNNAMED else {}
     names = {key: Var(term.dtype, next(free)) for key, term in constants.items()}
-    lets = (Let(name=names[key].name, value=term) for key, term in constants.items())
+    lets = (ir.Let(name=names[key].name, value=term) for key, term in constants.items())
     return (*lets, *_block(body, names, free))
 
 
-def _of_function(body: Block) -> Iterator[Statement]:
+def _of_function(body: ir.Block) -> Iterator[ir.Statement]:
     """Yield the statements of a function, without those of loops that are functions themselves."""
     for statement in body:
-        if isinstance(statement, Loop) and not statement.called:
+        if isinstance(statement, ir.Loop) and not statement.called:
             yield from _of_function(statement.body)
-        elif isinstance(statement, If):
+        elif isinstance(statement, ir.If):
             yield from _of_function((*statement.then, *statement.otherwise))
         yield statement
 
@@ -117,16 +106,16 @@ def _key(term: Const) -> _Key:
     return term.dtype, repr(term.value)
 
 
-def _block(body: Block, names: Mapping[_Key, Var], free: Iterator[str]) -> Block:
+def _block(body: ir.Block, names: Mapping[_Key, Var], free: Iterator[str]) -> ir.Block:
     return tuple(_statement(statement, names, free) for statement in body)
 
 
-def _statement(statement: Statement, names: Mapping[_Key, Var], free: Iterator[str]) -> Statement:
-    if isinstance(statement, Loop) and statement.called:
+def _statement(statement: ir.Statement, names: Mapping[_Key, Var], free: Iterator[str]) -> ir.Statement:
+    if isinstance(statement, ir.Loop) and statement.called:
         return replace(statement, body=_with_names(statement.body, free))
 
     def named(term: Term) -> Term | None:
         return names.get(_key(term)) if isinstance(term, Const) else None
 
-    renamed = map_terms(statement, partial(replace_terms, replaced=named)) if names else statement
-    return map_blocks(renamed, partial(_block, names=names, free=free))
+    renamed = ir.map_terms(statement, partial(ir.replace_terms, replaced=named)) if names else statement
+    return ir.map_blocks(renamed, partial(_block, names=names, free=free))

@@ -8,25 +8,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from fuser_lab.codegen import cpu_common as cpu
 from fuser_lab.codegen.column_sums import column_index, rows_each
-from fuser_lab.codegen.cpu_common import (
-    Pass,
-    add_parts,
-    cells,
-    chunk,
-    has_blocks,
-    index_variable,
-    know_ahead,
-    open_block,
-    open_totals,
-    outer_loop,
-    partials,
-    passes_of,
-    running_sums,
-    scratch_of,
-    with_values_ahead,
-    write_ahead,
-)
 from fuser_lab.codegen.cpu_scans import open_row_scans, write_row_scan
 from fuser_lab.codegen.index_math import substitute
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Launch, Load, Phase, Role, Store
@@ -77,7 +60,7 @@ class RowPlan:
     """How cores visit rows."""
 
     nest: NestPlan = field(repr=False)
-    passes: tuple[Pass, ...]
+    passes: tuple[cpu.Pass, ...]
     saved: tuple[TensorView, ...]  # values of a row that passes keep for later ones
 
     @property
@@ -115,7 +98,7 @@ def row_plan(nest: NestPlan) -> RowPlan:
             read_back=tuple(tv for tv in read_back if facts.levels.get(tv, 0) < number),
             added=tuple(expr for expr in facts.column_sums if expr.tensor_inputs[0] in step.stored),
         )
-        for number, step in enumerate(passes_of(nest))
+        for number, step in enumerate(cpu.passes_of(nest))
     )
     return RowPlan(nest=nest, passes=passes, saved=tuple(s.tensor for s in saved))
 
@@ -162,11 +145,11 @@ def write_row(
 
 
 def write_pass(
-    plan: RowPlan, code: PhaseCode, step: Pass, places: Places, memory: RowMemory,
+    plan: RowPlan, code: PhaseCode, step: cpu.Pass, places: Places, memory: RowMemory,
     sums: Mapping[Expr, Buffer] | None = None,
 ) -> list[Fold]:
     """Write one pass over a row and return its reductions."""
-    folds = open_totals(plan.nest, code.values, step.reductions)
+    folds = cpu.open_totals(plan.nest, code.values, step.reductions)
     with ExitStack() as stack:
         inside, inner, place = walk_row(plan, code, stack, folds)
         here, slot = {**places, **inner}, code.values.simplify(memory.first_saved + place)
@@ -175,11 +158,11 @@ def write_pass(
         for scan in (memory.scans[expr] for expr in step.unscanned):
             code.values.put(scan.elements, place, operand(code, scan.expr, here), scan.expr.name)
         if sums:
-            write_point(code, here, cells({expr: sums[expr] for expr in step.added}, place), (), {}, slot)
+            write_point(code, here, cpu.cells({expr: sums[expr] for expr in step.added}, place), (), {}, slot)
     return folds
 
 
-def know_row(code: PhaseCode, step: Pass, places: Places, memory: RowMemory, slot: Term, place: Term) -> None:
+def know_row(code: PhaseCode, step: cpu.Pass, places: Places, memory: RowMemory, slot: Term, place: Term) -> None:
     """Make the values of a row's element that are in memory available to a pass."""
     for tensor in step.read_back:
         code.know(tensor, places, Load(tensor.dtype, code.buffers[tensor.name], code.position(tensor, places)))
@@ -206,8 +189,8 @@ def walk_row(
         if facts.reduced_outer:
             q = open_loop(values, stack, "q", outer, ParallelType.serial)
             if run <= partial < facts.space.depth:
-                folds = stack.enter_context(partials(values, folds))
-        folds, r = open_block(
+                folds = stack.enter_context(cpu.partials(values, folds))
+        folds, r = cpu.open_block(
             plan.nest, values, stack, "r", (ZERO, index(run)), run, run, folds, ParallelType.vectorize,
         )
     places = {**code.flat(facts.reduced_outer, q), **code.flat(facts.reduced_run, r)}
@@ -226,7 +209,7 @@ def _in_lanes(
     start, stop = ZERO, index(outer)
     if any(fold.rounds for fold in folds) and outer > size:
         block = open_loop(values, stack, "q_block", -(-outer // size), ParallelType.serial)
-        start = index_variable(values, "low", values.simplify(block * size))
+        start = cpu.index_variable(values, "low", values.simplify(block * size))
         stop = apply("min", start + size, index(outer))
     lanes = {
         fold.expr: Buffer(
@@ -237,7 +220,7 @@ def _in_lanes(
     stack.enter_context(_added_lanes(values, folds, lanes))
     q = stack.enter_context(values.loop("q", stop, ParallelType.serial, start=start, largest=outer))
     r = stack.enter_context(values.loop("r", run, ParallelType.vectorize))
-    return cells(lanes, r), q, r
+    return cpu.cells(lanes, r), q, r
 
 
 @contextmanager
@@ -273,7 +256,7 @@ def with_stages(plan: RowPlan) -> RowPlan | None:
         return [tensor for tensor in tensors if calls_functions(facts, tensor, slow)]
 
     later = (are_slow(constant_along(facts, number)) for number in range(1, len(plan.passes)))
-    passes = with_values_ahead(plan.passes, [(), *later])
+    passes = cpu.with_values_ahead(plan.passes, [(), *later])
     if not any(step.ahead for step in passes) and not are_slow(facts.nest.rows):
         return None
     return replace(plan, passes=passes)
@@ -305,16 +288,16 @@ def _rows(plan: RowPlan, write: Callable[[RowPlan, PhaseCode, Term, RowMemory], 
     values, space, grain = code.values, plan.nest.facts.space, plan.nest.choice.schedule.grain
     with ExitStack() as stack:
         if grain > 1:
-            group = open_loop(values, stack, "group", -(-space.rows // grain), outer_loop(plan.nest))
+            group = open_loop(values, stack, "group", -(-space.rows // grain), cpu.outer_loop(plan.nest))
             memory = _row_memory(plan, code)
-            start, stop = chunk(values, group, grain, space.rows, guarded=True)
+            start, stop = cpu.chunk(values, group, grain, space.rows, guarded=True)
             row: Term = stack.enter_context(
                 values.loop("row", stop, ParallelType.serial, start=start, largest=space.rows, pinned=True),
             )
         else:
             row = ZERO
             if space.rows > 1:
-                row = stack.enter_context(values.loop("row", space.rows, outer_loop(plan.nest), pinned=True))
+                row = stack.enter_context(values.loop("row", space.rows, cpu.outer_loop(plan.nest), pinned=True))
             else:
                 stack.enter_context(values.inlined({}, pinned=True))
             memory = _row_memory(plan, code)
@@ -325,12 +308,12 @@ def _rows(plan: RowPlan, write: Callable[[RowPlan, PhaseCode, Term, RowMemory], 
 def _staged_rows(plan: RowPlan, code: PhaseCode) -> Launch:
     values, space, grain = code.values, plan.nest.facts.space, plan.nest.choice.schedule.grain
     with ExitStack() as stack:
-        group = open_loop(values, stack, "group", -(-space.rows // grain), outer_loop(plan.nest))
-        start, stop = chunk(values, group, grain, space.rows, guarded=True)
-        start = index_variable(values, "first", start)
+        group = open_loop(values, stack, "group", -(-space.rows // grain), cpu.outer_loop(plan.nest))
+        start, stop = cpu.chunk(values, group, grain, space.rows, guarded=True)
+        start = cpu.index_variable(values, "first", start)
         # The size is for any number of rows, so that kernels for others are the same.
         most = max(grain, PARTIAL_ELEMENTS // space.depth)
-        totals = running_sums(plan.nest, values, most, "rows", wide=True)
+        totals = cpu.running_sums(plan.nest, values, most, "rows", wide=True)
         saved = allocate_saved(plan, values, most * space.depth)
         done: dict[Expr, Buffer] = {}
         ahead: dict[TensorView, Buffer] = {}
@@ -339,14 +322,14 @@ def _staged_rows(plan: RowPlan, code: PhaseCode) -> Launch:
         def each_row(kind: ParallelType) -> Iterator[tuple[Places, Term]]:
             with values.loop("row", stop, kind, start=start, largest=space.rows, pinned=True) as row:
                 places, slot = code.flat(code.nest.kept, row), values.simplify(row - start)
-                close_folds(code, cells(done, slot), places)
-                know_ahead(code, ahead, places, slot)
+                close_folds(code, cpu.cells(done, slot), places)
+                cpu.know_ahead(code, ahead, places, slot)
                 yield places, slot
 
         for step in plan.passes:
-            new = scratch_of(values, step.ahead, "rows", most)
+            new = cpu.scratch_of(values, step.ahead, "rows", most)
             with each_row(ParallelType.vectorize) as (places, slot):
-                write_ahead(code, new, places, slot)
+                cpu.write_ahead(code, new, places, slot)
             ahead |= new
             with each_row(ParallelType.serial) as (places, slot):
                 memory = RowMemory(saved=saved, first_saved=slot * space.depth)
@@ -362,9 +345,9 @@ def _staged_rows(plan: RowPlan, code: PhaseCode) -> Launch:
 def _write_totals(plan: RowPlan, code: PhaseCode, row: Term, _: RowMemory) -> None:
     """Add up the parts of a row's reductions, and write the results of the row."""
     values, split, parts = code.values, plan.nest.choice.schedule.split, parts_of(plan.nest)
-    places, folds = code.flat(code.nest.kept, row), open_totals(plan.nest, values, code.nest.reductions)
+    places, folds = code.flat(code.nest.kept, row), cpu.open_totals(plan.nest, values, code.nest.reductions)
     with values.loop("part", split, ParallelType.serial) as part:
-        add_parts(values, parts, folds, row * split + part)
+        cpu.add_parts(values, parts, folds, row * split + part)
     close_folds(code, folds, places)
     code.store(code.nest.rows, places)
 
@@ -379,21 +362,21 @@ def _parts(plan: RowPlan, code: PhaseCode) -> Launch:
         )
         row, part = values.quotient(unit, split), values.remainder(unit, split)
         places = code.flat(code.nest.kept, row)
-        folds = open_totals(plan.nest, values, code.nest.reductions)
+        folds = cpu.open_totals(plan.nest, values, code.nest.reductions)
         with ExitStack() as inner:
             ends, length, inside = (ZERO, index(run)), run, folds
             if outer >= split:
-                start, stop = chunk(values, part, -(-outer // split), outer, count=split)
+                start, stop = cpu.chunk(values, part, -(-outer // split), outer, count=split)
                 q: Term = inner.enter_context(
                     values.loop("q", stop, ParallelType.serial, start=start, largest=outer),
                 )
-                if not has_blocks(plan.nest, run, folds):
-                    inside = inner.enter_context(partials(values, folds))
+                if not cpu.has_blocks(plan.nest, run, folds):
+                    inside = inner.enter_context(cpu.partials(values, folds))
             else:
                 q = open_loop(values, inner, "q", outer, ParallelType.serial) if outer > 1 else ZERO
                 length = -(-run // split)
-                ends = chunk(values, part, length, run, count=split)
-            inside, r = open_block(
+                ends = cpu.chunk(values, part, length, run, count=split)
+            inside, r = cpu.open_block(
                 plan.nest, values, inner, "r", ends, length, run, inside, ParallelType.vectorize,
             )
             here = {**places, **code.flat(facts.reduced_outer, q), **code.flat(facts.reduced_run, r)}
@@ -416,7 +399,7 @@ def _rows_with_column_sums(plan: RowPlan, code: PhaseCode) -> Launch:
     values, nest, space = code.values, code.nest, plan.nest.facts.space
     each = rows_each(plan.nest.choice.schedule, space.rows)
     with ExitStack() as stack:
-        band = stack.enter_context(values.loop("band", -(-space.rows // each), outer_loop(plan.nest), pinned=True))
+        band = stack.enter_context(values.loop("band", -(-space.rows // each), cpu.outer_loop(plan.nest), pinned=True))
         memory = RowMemory(saved=allocate_saved(plan, values, space.depth))
         folds = folds_of(plan.nest.facts.column_sums)
         sums: dict[Expr, Buffer] = {}
@@ -428,7 +411,7 @@ def _rows_with_column_sums(plan: RowPlan, code: PhaseCode) -> Launch:
         with values.loop("c", space.depth, ParallelType.vectorize) as c:
             for fold in folds:
                 values.emit(Store(buffer=sums[fold.expr], position=c, value=fold.identity, origin=fold.expr.name))
-        start, stop = chunk(values, band, each, space.rows, guarded=True)
+        start, stop = cpu.chunk(values, band, each, space.rows, guarded=True)
         with values.loop("row", stop, ParallelType.serial, start=start, largest=space.rows, pinned=True) as row:
             write_row(plan, code, row, memory, sums)
         with values.loop("c", space.depth, ParallelType.vectorize) as c:

@@ -8,21 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fuser_lab.codegen.kernel_ir import (
-    Alloc,
-    Buffer,
-    If,
-    Kernel,
-    Let,
-    Load,
-    Loop,
-    Phase,
-    Reduce,
-    Role,
-    Scan,
-    Statement,
-    Store,
-)
+from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.codegen.kernel_verifier import verify_kernel
 from fuser_lab.dtypes import DataType, narrow
 from fuser_lab.errors import CodegenError
@@ -85,7 +71,7 @@ COMPLEX_FUNCTIONS = {
 }
 
 
-def storage_name(buffer: Buffer) -> str:
+def storage_name(buffer: ir.Buffer) -> str:
     """Return Numba's name of the storage type of a buffer's elements."""
     if buffer.dtype.is_reduced_float:
         return f"uint{8 * buffer.dtype.itemsize}"
@@ -122,7 +108,7 @@ class Emitter:
     rounded_before: frozenset[DataType] = frozenset({DataType.BFloat16})  # rounded when they are computed
     called_powers: frozenset[DataType] = frozenset()  # dtypes whose powers are function calls instead of ``**``
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: ir.Kernel) -> None:
         self._kernel = kernel
         self._lines: list[str] = []
         self._origins: list[str | None] = []
@@ -196,7 +182,7 @@ class Emitter:
 
     # Statements
 
-    def _function(self, number: int, phase: Phase) -> None:
+    def _function(self, number: int, phase: ir.Phase) -> None:
         self._phase, self._next = number, 0
         self.decorator(phase)
         names = [*(b.name for b in phase.buffers), *(v.name for v in phase.scalars), *(n.name for n in phase.sizes)]
@@ -207,7 +193,7 @@ class Emitter:
             if not phase.body:
                 self._line("pass")
 
-    def _block(self, statements: tuple[Statement, ...]) -> None:
+    def _block(self, statements: tuple[ir.Statement, ...]) -> None:
         around = self._place
         for statement in statements:
             self._place = self._phase, self._next
@@ -215,16 +201,16 @@ class Emitter:
             self._statement(statement)
         self._place = around
 
-    def _statement(self, statement: Statement) -> None:
+    def _statement(self, statement: ir.Statement) -> None:
         origin = statement.origin
         if statement.note:
             self._line(f"# {statement.note}", origin)
         match statement:
-            case Let(name=name, value=value, update=update):
+            case ir.Let(name=name, value=value, update=update):
                 self._line(f"{name} = {self.updated(name, value) if update else self.term(value)}", origin)
-            case Store(buffer=buffer, position=position, value=value):
+            case ir.Store(buffer=buffer, position=position, value=value):
                 self._line(f"{buffer.name}[{self.subscript(position)}] = {self.stored(buffer, value)}", origin)
-            case If(condition=condition, then=then, otherwise=otherwise):
+            case ir.If(condition=condition, then=then, otherwise=otherwise):
                 self._line(f"if {self.term(condition)}:", origin)
                 with self._indent():
                     self._block(then)
@@ -233,13 +219,13 @@ class Emitter:
                     self._line("else:", origin)
                     with self._indent():
                         self._block(otherwise)
-            case Loop():
+            case ir.Loop():
                 self.loop(statement)
-            case Alloc():
+            case ir.Alloc():
                 self.alloc(statement)
-            case Reduce():
+            case ir.Reduce():
                 self.reduce(statement)
-            case Scan():
+            case ir.Scan():
                 self.scan(statement)
             case _:
                 self.of_target(statement)
@@ -257,13 +243,12 @@ class Emitter:
                 return self.constant(dtype, value), ATOM
             case Var(_, name):
                 return name, ATOM
-            case Load():
+            case ir.Load():
                 return self.loaded(term), ATOM
             case Apply():
                 return self.apply(term)
             case _:
-                msg = f"{type(term).__name__} cannot be printed."
-                raise CodegenError(msg)
+                raise CodegenError(f"{type(term).__name__} cannot be printed.")
 
     def constant(self, dtype: DataType, value: complex) -> str:
         """Return a constant of a dtype."""
@@ -295,19 +280,19 @@ class Emitter:
         """Return a position as a subscript."""
         return self.term(position)
 
-    def loaded(self, load: Load) -> str:
+    def loaded(self, load: ir.Load) -> str:
         """Return an element of a buffer in its compute type."""
         text = f"{load.buffer.name}[{self.subscript(load.position)}]"
-        if load.buffer.role is Role.SCRATCH:
+        if load.buffer.role is ir.Role.SCRATCH:
             return text
         if load.buffer.dtype.is_small_integer:
             return f"int32({text})"
         reduced = REDUCED.get(load.buffer.dtype)
         return text if reduced is None else f"{reduced}_to_float({text})"
 
-    def stored(self, buffer: Buffer, value: Term) -> str:
+    def stored(self, buffer: ir.Buffer, value: Term) -> str:
         """Return a value in its storage type."""
-        if buffer.role is Role.SCRATCH or not buffer.dtype.is_narrow:
+        if buffer.role is ir.Role.SCRATCH or not buffer.dtype.is_narrow:
             return self.term(value)
         if buffer.dtype.is_small_integer:
             return f"{SMALL_INTEGERS[buffer.dtype]}({self.term(value)})"
@@ -361,7 +346,7 @@ class Emitter:
     def _is_computed_anyway(self, choice: Apply) -> bool:
         """Whether both values of a choice may be computed: they read no memory, and no branch is worth its cost."""
         parts = [part for side in choice.args[1:] for part in side.walk()]
-        skipped = any(isinstance(part, Load) or (isinstance(part, Apply) and self.is_slow(part)) for part in parts)
+        skipped = any(isinstance(part, ir.Load) or (isinstance(part, Apply) and self.is_slow(part)) for part in parts)
         return not skipped and not choice.dtype.is_complex
 
     def is_slow(self, term: Apply) -> bool:
@@ -478,37 +463,36 @@ class Emitter:
         """Return the import lines that ``body`` needs."""
         raise NotImplementedError
 
-    def decorator(self, phase: Phase) -> None:
+    def decorator(self, phase: ir.Phase) -> None:
         """Print the lines above a function."""
 
-    def prologue(self, phase: Phase) -> None:
+    def prologue(self, phase: ir.Phase) -> None:
         """Print the first lines of a function."""
 
-    def loop(self, loop: Loop) -> None:
+    def loop(self, loop: ir.Loop) -> None:
         """Print a loop."""
         raise NotImplementedError
 
-    def alloc(self, statement: Alloc) -> None:
+    def alloc(self, statement: ir.Alloc) -> None:
         """Print the allocation of a scratch buffer."""
         raise NotImplementedError
 
-    def reduce(self, statement: Reduce) -> None:
+    def reduce(self, statement: ir.Reduce) -> None:
         """Print a reduction among threads."""
         raise NotImplementedError
 
-    def scan(self, statement: Scan) -> None:
+    def scan(self, statement: ir.Scan) -> None:
         """Print running values among threads."""
         raise NotImplementedError
 
-    def of_target(self, statement: Statement) -> None:
+    def of_target(self, statement: ir.Statement) -> None:
         """Print a statement that only some targets have."""
-        msg = f"{type(statement).__name__} cannot be printed for target {self._kernel.target!r}."
-        raise CodegenError(msg)
+        raise CodegenError(f"{type(statement).__name__} cannot be printed for target {self._kernel.target!r}.")
 
-    def end_of_then(self, statement: If) -> None:
+    def end_of_then(self, statement: ir.If) -> None:
         """Print what a compiler needs between the two sides of a branch."""
 
-    def serial_loop(self, loop: Loop, iterator: str = "range") -> None:
+    def serial_loop(self, loop: ir.Loop, iterator: str = "range") -> None:
         """Print a ``for`` over ``iterator``."""
         start, stop = self.term(loop.start), self.term(loop.stop)
         bounds = stop if start == "0" else f"{start}, {stop}"

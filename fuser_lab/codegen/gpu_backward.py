@@ -12,6 +12,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
+from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.codegen.column_sums import column_index, rows_each
 from fuser_lab.codegen.gpu_columns import combined_lines
 from fuser_lab.codegen.gpu_common import (
@@ -37,17 +38,6 @@ from fuser_lab.codegen.gpu_row_steps import (
 )
 from fuser_lab.codegen.gpu_rows import at_row, copied_across, passes_over, row_plan
 from fuser_lab.codegen.index_math import ACCESS_BYTES, substitute
-from fuser_lab.codegen.kernel_ir import (
-    LARGEST_STATIC,
-    Alloc,
-    Barrier,
-    Buffer,
-    Launch,
-    Load,
-    Phase,
-    Role,
-    VectorLoad,
-)
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_writing import Fold, PhaseCode, Places, folds_of, open_loop, update, write_point
 from fuser_lab.codegen.persistence import inputs_needed
@@ -63,7 +53,7 @@ class ColumnSum:
     """The sum of a column, one for each column of a thread: in registers, or ``first`` in shared memory."""
 
     fold: Fold
-    buffer: Buffer
+    buffer: ir.Buffer
     first: int | None
 
 
@@ -105,22 +95,22 @@ def _column_sums(row: RowPlan, exprs: Sequence[Expr]) -> Iterator[ColumnSum]:
     room = size * threads * sum(e.out.dtype.compute.itemsize for e in exprs[: schedule.shared])
     for number, fold in enumerate(folds_of(exprs)):
         dtype, first = fold.identity.dtype, None
-        buffer = Buffer(name=f"{fold.expr.name}_sums", dtype=dtype, size=size, role=Role.SCRATCH)
+        buffer = ir.Buffer(name=f"{fold.expr.name}_sums", dtype=dtype, size=size, role=ir.Role.SCRATCH)
         if number < schedule.shared:
             # Dynamic buffers begin at the same address; each uses a separate part.
-            first = -(-end // dtype.itemsize) if room > LARGEST_STATIC else 0
+            first = -(-end // dtype.itemsize) if room > ir.LARGEST_STATIC else 0
             end = (first + size * threads) * dtype.itemsize
-            least = LARGEST_STATIC + dtype.itemsize if room > LARGEST_STATIC else 0
-            buffer = replace(buffer, size=max(end, least) // dtype.itemsize, role=Role.SHARED)
+            least = ir.LARGEST_STATIC + dtype.itemsize if room > ir.LARGEST_STATIC else 0
+            buffer = replace(buffer, size=max(end, least) // dtype.itemsize, role=ir.Role.SHARED)
         yield ColumnSum(fold=fold, buffer=buffer, first=first)
 
 
-def write_backward(plan: BackwardPlan) -> Iterator[Phase]:
+def write_backward(plan: BackwardPlan) -> Iterator[ir.Phase]:
     """Yield the phase that iterates over the rows and stores the parts of column sums."""
     yield gpu_phase(plan.row.nest, "_rows", partial(_rows_of_blocks, plan))
 
 
-def _rows_of_blocks(plan: BackwardPlan, code: PhaseCode) -> Launch:
+def _rows_of_blocks(plan: BackwardPlan, code: PhaseCode) -> ir.Launch:
     values, count, each = code.values, plan.row.facts.space.rows, plan.each
     blocks, lanes, width = -(-count // each), plan.row.nest.schedule.threads[0], plan.row.width
     with ExitStack() as stack:
@@ -151,7 +141,7 @@ def _rows_of_blocks(plan: BackwardPlan, code: PhaseCode) -> Launch:
                 ))
                 if lanes > WARP and len(code.nest.reductions) == 1:
                     # All threads read what the warps exchanged before the next row overwrites it.
-                    values.emit(Barrier())
+                    values.emit(ir.Barrier())
         with ExitStack() as inner:
             if plan.height > 1:
                 met = _meet(plan, values, thread)
@@ -168,7 +158,7 @@ def _rows_of_blocks(plan: BackwardPlan, code: PhaseCode) -> Launch:
                     part = plan.row.nest.column_parts[expr]
                     total = _sum_at(plan, values, column, thread, slot)
                     values.put(part.buffer, part.layout.position(at), total, expr.name)
-    return Launch(blocks=blocks, threads=(lanes, plan.height))
+    return ir.Launch(blocks=blocks, threads=(lanes, plan.height))
 
 
 # Columns
@@ -178,36 +168,36 @@ def _begin_sums(plan: BackwardPlan, values: Values, thread: Term) -> None:
     """Allocate the sums of a thread's columns and set them to the identity."""
     for column in plan.sums:
         buffer, name = column.buffer, column.fold.expr.name
-        values.emit(Alloc(buffer=buffer, origin=name))
+        values.emit(ir.Alloc(buffer=buffer, origin=name))
         with values.loop("k", plan.row.steps * plan.row.width, ParallelType.serial) as k:
             at = _sum_at(plan, values, column, thread, k).position
             values.put(buffer, at, column.fold.identity, name)
 
 
-def _sum_at(plan: BackwardPlan, values: Values, column: ColumnSum, thread: Term, slot: Term) -> Load:
+def _sum_at(plan: BackwardPlan, values: Values, column: ColumnSum, thread: Term, slot: Term) -> ir.Load:
     """Return the sum of one of a thread's columns; those of adjacent threads are adjacent in shared memory."""
     if column.first is not None:
         slot = values.simplify(slot * (plan.row.nest.schedule.threads[0] * plan.height) + thread + column.first)
-    return Load(column.buffer.dtype, column.buffer, slot)
+    return ir.Load(column.buffer.dtype, column.buffer, slot)
 
 
-def _meet(plan: BackwardPlan, values: Values, thread: Term) -> dict[Expr, Buffer]:
+def _meet(plan: BackwardPlan, values: Values, thread: Term) -> dict[Expr, ir.Buffer]:
     """Write the sums of all threads of a block to shared memory."""
-    size, met = plan.row.steps * plan.row.width, dict[Expr, Buffer]()
+    size, met = plan.row.steps * plan.row.width, dict[Expr, ir.Buffer]()
     threads = plan.row.nest.schedule.threads[0] * plan.height
     for column in plan.sums:
         expr, dtype = column.fold.expr, column.buffer.dtype
-        met[expr] = Buffer(name=f"{expr.name}_lines", dtype=dtype, size=size * threads, role=Role.SHARED)
-        values.emit(Alloc(buffer=met[expr], origin=expr.name))
+        met[expr] = ir.Buffer(name=f"{expr.name}_lines", dtype=dtype, size=size * threads, role=ir.Role.SHARED)
+        values.emit(ir.Alloc(buffer=met[expr], origin=expr.name))
         with each_round(values, "k", size) as k:
             values.put(
                 met[expr], values.simplify(k * threads + thread), _sum_at(plan, values, column, thread, k), expr.name,
             )
-    values.emit(Barrier())
+    values.emit(ir.Barrier())
     return met
 
 
-def _add_lines(plan: BackwardPlan, values: Values, lane: Term, met: Mapping[Expr, Buffer]) -> None:
+def _add_lines(plan: BackwardPlan, values: Values, lane: Term, met: Mapping[Expr, ir.Buffer]) -> None:
     """Add the sums of all lines of a block to those of its first line, whose threads do it."""
     lanes = plan.row.nest.schedule.threads[0]
     with each_round(values, "k", plan.row.steps * plan.row.width) as k:
@@ -219,7 +209,7 @@ def _add_lines(plan: BackwardPlan, values: Values, lane: Term, met: Mapping[Expr
 
 def _add_to_columns(
     plan: BackwardPlan, thread: Term, code: PhaseCode, places: Places, folds: Sequence[Fold],
-    stored: Sequence[TensorView], buffers: Mapping[TensorView, Buffer], slot: Term, inside: Term | None,
+    stored: Sequence[TensorView], buffers: Mapping[TensorView, ir.Buffer], slot: Term, inside: Term | None,
 ) -> None:
     """Write what is computed at one position of a row, and add it to its columns."""
     in_memory = [tv for tv in stored if tv in plan.row.nest.stored]
@@ -234,7 +224,7 @@ def _add_to_columns(
 # Loads ahead
 
 
-def _load_shared_by_rows(plan: BackwardPlan, row: Row) -> dict[TensorView, Buffer]:
+def _load_shared_by_rows(plan: BackwardPlan, row: Row) -> dict[TensorView, ir.Buffer]:
     """Load the inputs that all rows share, once."""
     ahead, (section,) = {}, row.sections
     for tensor in plan.ahead:
@@ -243,7 +233,7 @@ def _load_shared_by_rows(plan: BackwardPlan, row: Row) -> dict[TensorView, Buffe
     return ahead
 
 
-def _load_first(plan: BackwardPlan, row: Row, number: Term) -> dict[TensorView, Buffer]:
+def _load_first(plan: BackwardPlan, row: Row, number: Term) -> dict[TensorView, ir.Buffer]:
     """Load the first row of a block into words for the row after the current one."""
     values, count, (section,) = row.code.values, plan.row.facts.space.rows, row.sections
     if not plan.row.nest.schedule.unroll > 1:
@@ -260,7 +250,7 @@ def _load_first(plan: BackwardPlan, row: Row, number: Term) -> dict[TensorView, 
 
 
 def _load_ahead(
-    plan: BackwardPlan, following: Mapping[TensorView, Buffer], i: Term, number: Term, row: Row, section: RowSection,
+    plan: BackwardPlan, following: Mapping[TensorView, ir.Buffer], i: Term, number: Term, row: Row, section: RowSection,
     loads: Loads,
 ) -> None:
     """Load a row, partly from the words that were loaded ahead, and then the next row into these."""
@@ -273,9 +263,9 @@ def _load_ahead(
         with each_round(values, "step", plan.row.steps) as step:
             slot = values.simplify(step * width)
             if width == 1:
-                values.put(buffer, slot, Load(tensor.dtype, following[tensor], slot))
+                values.put(buffer, slot, ir.Load(tensor.dtype, following[tensor], slot))
             else:
-                values.emit(VectorLoad(
+                values.emit(ir.VectorLoad(
                     buffer=following[tensor], position=slot, words=buffer, slot=slot, count=width,
                     width=min(ACCESS_BYTES // tensor.dtype.itemsize, width),
                 ))

@@ -7,24 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from fuser_lab.codegen.kernel_ir import (
-    Alloc,
-    Barrier,
-    Buffer,
-    Launch,
-    Let,
-    Load,
-    Loop,
-    Phase,
-    Reduce,
-    Role,
-    Scope,
-    Statement,
-    Store,
-    VectorLoad,
-    map_blocks,
-    walk,
-)
+from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_facts import NestFacts
 from fuser_lab.codegen.nest_writing import ZERO, Fold, PhaseCode, Places, open_loop, written_phase
@@ -41,10 +24,10 @@ from fuser_lab.schedule.state import Evict, LoopSchedule, Style
 Named = Callable[[Values, ExitStack, str, Term, int, int], tuple[Var, Term | None]]
 
 
-def gpu_phase(plan: NestPlan, suffix: str, write: Callable[[PhaseCode], Launch]) -> Phase:
+def gpu_phase(plan: NestPlan, suffix: str, write: Callable[[PhaseCode], ir.Launch]) -> ir.Phase:
     """Return the phase that a function writes, with the shared memory of a block in its launch."""
     phase = written_phase(plan, suffix, write)
-    dynamic = [s.buffer for s in walk(phase.body) if isinstance(s, Alloc) and s.buffer.is_dynamic]
+    dynamic = [s.buffer for s in ir.walk(phase.body) if isinstance(s, ir.Alloc) and s.buffer.is_dynamic]
     shared = max((b.size * b.dtype.itemsize for b in dynamic), default=0)
     resident = plan.schedule.resident if plan.facts.nest.reductions else phase.launch.resident
     return replace(phase, launch=replace(phase.launch, shared=shared, resident=resident))
@@ -124,59 +107,59 @@ def each_neighbour(values: Values, width: int) -> Iterator[Term]:
 # Loads ahead of their use
 
 
-def words_of(values: Values, tensor: TensorView, size: int, suffix: str, role: Role = Role.WORDS) -> Buffer:
+def words_of(values: Values, tensor: TensorView, size: int, suffix: str, role: ir.Role = ir.Role.WORDS) -> ir.Buffer:
     """Allocate words for elements in their storage type."""
-    buffer = Buffer(
+    buffer = ir.Buffer(
         name=values.fresh(f"{tensor.name}_{suffix}"), dtype=tensor.dtype, size=max(size, 1), role=role,
     )
-    values.emit(Alloc(buffer=buffer))
+    values.emit(ir.Alloc(buffer=buffer))
     return buffer
 
 
 def load_group(
-    values: Values, buffer: Buffer, position: Term, width: int, words: Buffer, slot: Term, count: int,
+    values: Values, buffer: ir.Buffer, position: Term, width: int, words: ir.Buffer, slot: Term, count: int,
 ) -> None:
     """Load ``count`` adjacent elements, ``width`` per access."""
     position, slot = values.simplify(position), values.simplify(slot)
     if count == 1:
-        values.put(words, slot, Load(words.dtype, buffer, position))
+        values.put(words, slot, ir.Load(words.dtype, buffer, position))
         return
-    values.emit(VectorLoad(buffer=buffer, position=position, words=words, slot=slot, count=count, width=width))
+    values.emit(ir.VectorLoad(buffer=buffer, position=position, words=words, slot=slot, count=count, width=width))
 
 
 def fetch(
-    code: PhaseCode, tensor: TensorView, places: Places, width: int, words: Buffer, slot: Term, count: int,
+    code: PhaseCode, tensor: TensorView, places: Places, width: int, words: ir.Buffer, slot: Term, count: int,
 ) -> None:
     """Load ``count`` adjacent elements of an input, of which ``places`` is the position of the first."""
     load_group(code.values, code.buffers[tensor.name], code.position(tensor, places), width, words, slot, count)
 
 
-def know_word(code: PhaseCode, tensor: TensorView, words: Buffer, places: Places, slot: Term) -> None:
+def know_word(code: PhaseCode, tensor: TensorView, words: ir.Buffer, places: Places, slot: Term) -> None:
     """Make an element available from the words that hold it."""
-    code.know(tensor, places, Load(tensor.dtype, words, code.values.simplify(slot)))
+    code.know(tensor, places, ir.Load(tensor.dtype, words, code.values.simplify(slot)))
 
 
 # Reductions over threads
 
 
-def scope_of(schedule: LoopSchedule) -> Scope:
+def scope_of(schedule: LoopSchedule) -> ir.Scope:
     """Return what the threads that share a row are."""
     lanes = schedule.threads[0]
     if schedule.cluster > 1:
-        return Scope.CLUSTER
-    return Scope.THREAD if lanes == 1 else Scope.WARP if lanes <= WARP else Scope.BLOCK
+        return ir.Scope.CLUSTER
+    return ir.Scope.THREAD if lanes == 1 else ir.Scope.WARP if lanes <= WARP else ir.Scope.BLOCK
 
 
-def share(values: Values, folds: Sequence[Fold], scope: Scope) -> list[Fold]:
+def share(values: Values, folds: Sequence[Fold], scope: ir.Scope) -> list[Fold]:
     """Return reductions with the combined totals of all lanes."""
-    if scope is Scope.THREAD:
+    if scope is ir.Scope.THREAD:
         return list(folds)
-    if scope is Scope.CLUSTER:
+    if scope is ir.Scope.CLUSTER:
         wait_for_cluster(values)
     shared = []
     for fold in folds:
         name = values.fresh(f"{fold.name}_all")
-        values.emit(Reduce(
+        values.emit(ir.Reduce(
             name=name, fn=fold.fn, value=fold.total, identity=fold.identity.value, scope=scope, origin=fold.expr.name,
         ))
         shared.append(replace(fold, total=Var(fold.total.dtype, name)))
@@ -185,7 +168,7 @@ def share(values: Values, folds: Sequence[Fold], scope: Scope) -> list[Fold]:
 
 def wait_for_cluster(values: Values) -> None:
     """Wait until all blocks of a cluster have started, so that their memory can be written, unless that is done."""
-    barrier = Barrier(scope=Scope.CLUSTER)
+    barrier = ir.Barrier(scope=ir.Scope.CLUSTER)
     if not any(barrier in scope.body for scope in values.scope.outward()):
         values.emit(barrier)
 
@@ -200,9 +183,9 @@ def open_lines(values: Values, stack: ExitStack, count: int) -> Term:
     return open_loop(values, stack, "line", count, ParallelType.block_y) if count > 1 else ZERO
 
 
-def with_hints(phase: Phase, facts: NestFacts, schedule: LoopSchedule) -> Phase:
+def with_hints(phase: ir.Phase, facts: NestFacts, schedule: LoopSchedule) -> ir.Phase:
     """Return a phase whose loads of inputs have the schedule's L2 eviction priority, and whose divisions are cheap."""
-    loads = [s.buffer for s in walk(phase.body) if isinstance(s, VectorLoad) and s.buffer.role is Role.INPUT]
+    loads = [s.buffer for s in ir.walk(phase.body) if isinstance(s, ir.VectorLoad) and s.buffer.role is ir.Role.INPUT]
     if schedule.style is Style.ELEMENTS:
         # Data that adjacent threads also read stays in the L1 cache for them, with or without a hint. A thread that
         # computes elements of both halves of a row has a load in each.
@@ -213,11 +196,11 @@ def with_hints(phase: Phase, facts: NestFacts, schedule: LoopSchedule) -> Phase:
     return replace(phase, body=with_quotients(body, facts.fusion) if has_quotients else body)
 
 
-def with_eviction(statements: tuple[Statement, ...], evict: Evict, among: frozenset[Buffer]) -> tuple[Statement, ...]:
+def with_eviction(statements: ir.Block, evict: Evict, among: frozenset[ir.Buffer]) -> ir.Block:
     """Return statements whose vector loads of some buffers have an L2 eviction priority."""
     return tuple(
-        replace(statement, evict=evict) if isinstance(statement, VectorLoad) and statement.buffer in among
-        else map_blocks(statement, partial(with_eviction, evict=evict, among=among))
+        replace(statement, evict=evict) if isinstance(statement, ir.VectorLoad) and statement.buffer in among
+        else ir.map_blocks(statement, partial(with_eviction, evict=evict, among=among))
         for statement in statements
     )
 
@@ -231,15 +214,15 @@ _CARRIES = frozenset({
 })  # fmt: skip
 
 
-def with_library_functions(statements: tuple[Statement, ...], fusion: Fusion) -> tuple[Statement, ...]:
+def with_library_functions(statements: tuple[ir.Statement, ...], fusion: Fusion) -> tuple[ir.Statement, ...]:
     """Return statements in which exponentials that are rounded to integers or compared are as accurate as in PyTorch.
 
     A random number that is compared with a probability then gives PyTorch's own choice.
     """
-    result: list[Statement] = []
+    result: list[ir.Statement] = []
     for statement in statements:
         match statement:
-            case Let(value=Apply(DataType.Float as dtype, "exp" | "sigmoid" | "tanh" as fn, (x,))) if (
+            case ir.Let(value=Apply(DataType.Float as dtype, "exp" | "sigmoid" | "tanh" as fn, (x,))) if (
                 _is_compared(statement.origin, fusion)
             ):
                 unit = Const(dtype, 1.0)
@@ -248,13 +231,13 @@ def with_library_functions(statements: tuple[Statement, ...], fusion: Fusion) ->
                 )
                 result.append(replace(statement, value=value))
             case _:
-                result.append(map_blocks(statement, partial(with_library_functions, fusion=fusion)))
+                result.append(ir.map_blocks(statement, partial(with_library_functions, fusion=fusion)))
     return tuple(result)
 
 
 def with_quotients(
-    statements: tuple[Statement, ...], fusion: Fusion, inside: frozenset[str] | None = None,
-) -> tuple[Statement, ...]:
+    statements: tuple[ir.Statement, ...], fusion: Fusion, inside: frozenset[str] | None = None,
+) -> tuple[ir.Statement, ...]:
     """Return statements in which values of a loop are divided by a value from outside it without a branch.
 
     The branches of the compiler's division and square root make a thread wait for the loads of its elements one after
@@ -265,22 +248,22 @@ def with_quotients(
     kernels. Quotients that are rounded to integers or 8-bit floats, or compared, and those of float64 are rounded
     exactly: by ``rounded_quotient`` if values keep float32. Square roots are ``rounded_sqrt`` then.
     """
-    result: list[Statement] = []
+    result: list[ir.Statement] = []
     for statement in statements:
         match statement:
-            case Loop(body=body):
+            case ir.Loop(body=body):
                 result.append(replace(statement, body=with_quotients(body, fusion, _set_in(body))))
-            case Let(value=Apply(DataType.Float, "div", (a, b))) if (
+            case ir.Let(value=Apply(DataType.Float, "div", (a, b))) if (
                 fusion.keeps_float or (inside is not None and isinstance(b, Var) and b.name not in inside)
             ):
                 exact = _is_compared(statement.origin, fusion)
                 result.append(replace(statement, value=_quotient(a, b, exact=exact, keeps_float=fusion.keeps_float)))
-            case Let(value=Apply(DataType.Double as dtype, "div", operands)) if fusion.keeps_float:
+            case ir.Let(value=Apply(DataType.Double as dtype, "div", operands)) if fusion.keeps_float:
                 result.append(replace(statement, value=Apply(dtype, "rounded_quotient", operands)))
-            case Let(value=Apply(DataType.Float | DataType.Double as dtype, "sqrt", operands)) if fusion.keeps_float:
+            case ir.Let(value=Apply(DataType.Float | DataType.Double as dtype, "sqrt", operands)) if fusion.keeps_float:
                 result.append(replace(statement, value=Apply(dtype, "rounded_sqrt", operands)))
             case _:
-                result.append(map_blocks(statement, partial(with_quotients, fusion=fusion, inside=inside)))
+                result.append(ir.map_blocks(statement, partial(with_quotients, fusion=fusion, inside=inside)))
     return tuple(result)
 
 
@@ -301,18 +284,18 @@ def _is_normal(number: complex) -> bool:
     return smallest <= abs(number) <= 1 / smallest
 
 
-def _set_in(body: tuple[Statement, ...]) -> frozenset[str]:
+def _set_in(body: tuple[ir.Statement, ...]) -> frozenset[str]:
     """Return the names that a loop's body sets, without copies of values from before the loop."""
-    inside = list(walk(body))
-    stored = {s.buffer for s in inside if isinstance(s, Store | VectorLoad)}
+    inside = list(ir.walk(body))
+    stored = {s.buffer for s in inside if isinstance(s, ir.Store | ir.VectorLoad)}
     names = set[str]()
     for statement in inside:
         match statement:
-            case Let(value=Var(_, name)) if name not in names:
+            case ir.Let(value=Var(_, name)) if name not in names:
                 pass
-            case Let(value=Load(_, buffer)) if buffer.role is Role.SCRATCH and buffer not in stored:
+            case ir.Let(value=ir.Load(_, buffer)) if buffer.role is ir.Role.SCRATCH and buffer not in stored:
                 pass
-            case Let(name=name) | Reduce(name=name):
+            case ir.Let(name=name) | ir.Reduce(name=name):
                 names.add(name)
             case _:
                 pass

@@ -15,37 +15,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import prod
 
+from fuser_lab.codegen import gpu_common as gpu
+from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.codegen.gpu_columns import cells, combined_lines, running_values, shared_values, values_of_columns
-from fuser_lab.codegen.gpu_common import (
-    Named,
-    bound,
-    clamp_index,
-    each_neighbour,
-    each_round,
-    fetch,
-    gpu_phase,
-    guard_index,
-    know_word,
-    neighbours,
-    open_lanes,
-    open_lines,
-    open_rounds,
-    wait_for_cluster,
-    words_of,
-)
 from fuser_lab.codegen.gpu_facts import gpu_facts
-from fuser_lab.codegen.kernel_ir import (
-    Alloc,
-    Arrive,
-    Await,
-    Barrier,
-    Buffer,
-    Launch,
-    Load,
-    Phase,
-    Role,
-    Send,
-)
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_writing import ZERO, Fold, PhaseCode, close_folds, open_loop, write_point
 from fuser_lab.codegen.persistence import Saved, inputs_needed, memory_of_kept, rows_kept
@@ -90,8 +63,8 @@ class _Columns:
     line: Term
     lane: Term
     rank: Term  # number of the block in its cluster
-    words: Mapping[TensorView, Buffer]  # of the values that are kept
-    rooms: dict[tuple[str, DataType], list[Buffer]]  # shared memory in which the results of each pass meet
+    words: Mapping[TensorView, ir.Buffer]  # of the values that are kept
+    rooms: dict[tuple[str, DataType], list[ir.Buffer]]  # shared memory in which the results of each pass meet
 
     @property
     def thread(self) -> Term:
@@ -141,27 +114,27 @@ def _words(nbytes: int) -> int:
     return -(-nbytes // WORD_BYTES)
 
 
-def write_kept_columns(plan: KeptColumnPlan) -> Iterator[Phase]:
+def write_kept_columns(plan: KeptColumnPlan) -> Iterator[ir.Phase]:
     """Yield the only phase of a nest whose kept axes are the fastest and whose columns are read in several passes."""
-    yield gpu_phase(plan.nest, "", partial(_kept_columns, plan))
+    yield gpu.gpu_phase(plan.nest, "", partial(_kept_columns, plan))
 
 
-def _kept_columns(plan: KeptColumnPlan, code: PhaseCode) -> Launch:
+def _kept_columns(plan: KeptColumnPlan, code: PhaseCode) -> ir.Launch:
     values, schedule = code.values, plan.nest.schedule
     width, cluster, (lanes, height) = schedule.vector, schedule.cluster, schedule.threads
     with ExitStack() as stack:
         block: Term = open_loop(values, stack, "block", plan.wide * cluster, ParallelType.grid_x)
-        line = open_lines(values, stack, height)
-        lane = open_lanes(values, stack, "lane", lanes)
+        line = gpu.open_lines(values, stack, height)
+        lane = gpu.open_lanes(values, stack, "lane", lanes)
         rank = ZERO
         if cluster > 1:
-            values.emit(Arrive())
+            values.emit(ir.Arrive())
             rank, block = values.remainder(block, cluster), values.quotient(block, cluster)
         columns = _Columns(
             plan=plan, code=code, group=block * lanes + lane, line=line, lane=lane, rank=rank,
             words={saved.tensor: _column_words(plan, code, saved.tensor, "column") for saved in plan.saved}, rooms={},
         )
-        earlier: dict[Expr, Buffer] = {}
+        earlier: dict[Expr, ir.Buffer] = {}
         for number, step in plan.passes.items():
             sums = running_values(values, step.exprs, width)
             with ExitStack() as inner:
@@ -177,28 +150,28 @@ def _kept_columns(plan: KeptColumnPlan, code: PhaseCode) -> Launch:
                 if cluster > 1:
                     inner.enter_context(values.guard(apply("eq", rank, 0)))
                 g = _column_group(columns, inner)
-                v = inner.enter_context(each_neighbour(values, width))
-                places = neighbours(code, code.nest.kept, width, g, v)
+                v = inner.enter_context(gpu.each_neighbour(values, width))
+                places = gpu.neighbours(code, code.nest.kept, width, g, v)
                 close_folds(code, cells(earlier, v), places)
                 code.store(code.nest.rows, places)
-    return Launch(blocks=plan.wide * cluster, threads=(lanes, height), cluster=cluster)
+    return ir.Launch(blocks=plan.wide * cluster, threads=(lanes, height), cluster=cluster)
 
 
-def _column_words(plan: KeptColumnPlan, code: PhaseCode, tensor: TensorView, suffix: str) -> Buffer:
+def _column_words(plan: KeptColumnPlan, code: PhaseCode, tensor: TensorView, suffix: str) -> ir.Buffer:
     """Allocate words for all rows of a thread."""
     schedule = plan.nest.schedule
-    return words_of(code.values, tensor, schedule.registers * schedule.vector, suffix)
+    return gpu.words_of(code.values, tensor, schedule.registers * schedule.vector, suffix)
 
 
 def _column_group(columns: _Columns, stack: ExitStack) -> Term:
     """Name the group of columns of a thread."""
     plan, lanes = columns.plan, columns.plan.nest.schedule.threads[0]
-    return bound(columns.code.values, stack, "g", columns.group, plan.groups, plan.wide * lanes)
+    return gpu.bound(columns.code.values, stack, "g", columns.group, plan.groups, plan.wide * lanes)
 
 
 def _pass(
-    columns: _Columns, number: int, step: KeptColumnPass, g: Term, sums: Mapping[Expr, Buffer],
-    earlier: Mapping[Expr, Buffer],
+    columns: _Columns, number: int, step: KeptColumnPass, g: Term, sums: Mapping[Expr, ir.Buffer],
+    earlier: Mapping[Expr, ir.Buffer],
 ) -> None:
     """Write what a pass computes from the rows of a thread, loads first."""
     plan, code, values, nest = columns.plan, columns.code, columns.code.values, columns.code.nest
@@ -206,7 +179,7 @@ def _pass(
     width, steps = schedule.vector, schedule.registers
     saved = {s.tensor: columns.words[s.tensor] for s in plan.saved if s.written < number}
     loaded = {tv: columns.words[tv] for tv in step.loads if tv in columns.words}
-    ahead = {tv: words_of(values, tv, step.ahead * width, "next") for tv in step.loads if tv not in loaded}
+    ahead = {tv: gpu.words_of(values, tv, step.ahead * width, "next") for tv in step.loads if tv not in loaded}
     # Elements that are not adjacent in memory are loaded one by one, so nothing has filled their words yet.
     new = {s.tensor: columns.words[s.tensor] for s in plan.saved if s.written == number and s.tensor not in loaded}
     shared = values_of_columns(code, step.shared, width, g, earlier)
@@ -215,37 +188,37 @@ def _pass(
         rows = range(first, min(first + step.ahead, steps))
         _load(columns, step, g, ahead, rows)
         with (
-            _each_row(columns, rows, guard_index if step.stored else clamp_index) as (u, q, inside),
-            each_neighbour(values, width) as v,
+            _each_row(columns, rows, gpu.guard_index if step.stored else gpu.clamp_index) as (u, q, inside),
+            gpu.each_neighbour(values, width) as v,
         ):
-            places = {**code.flat(nest.reduced, q), **neighbours(code, nest.kept, width, g, v)}
+            places = {**code.flat(nest.reduced, q), **gpu.neighbours(code, nest.kept, width, g, v)}
             slot = values.simplify((u + first) * width + v)
             for tensor, buffer in {**saved, **loaded}.items():
-                know_word(code, tensor, buffer, places, slot)
+                gpu.know_word(code, tensor, buffer, places, slot)
             for tensor, buffer in ahead.items():
-                know_word(code, tensor, buffer, places, u * width + v)
+                gpu.know_word(code, tensor, buffer, places, u * width + v)
             for tensor, buffer in shared.items():
-                know_word(code, tensor, buffer, places, v)
+                gpu.know_word(code, tensor, buffer, places, v)
             close_folds(code, cells(earlier, v), places)
             write_point(code, places, cells(sums, v), step.stored, new, slot, inside)
         values.given = dict(given_before)
 
 
 def _load(
-    columns: _Columns, step: KeptColumnPass, g: Term, words: Mapping[TensorView, Buffer], rows: range,
+    columns: _Columns, step: KeptColumnPass, g: Term, words: Mapping[TensorView, ir.Buffer], rows: range,
 ) -> None:
     """Write the loads of some rows of a thread, all before any of their values is used."""
     code, width = columns.code, columns.plan.nest.schedule.vector
     if not words:
         return
-    with _each_row(columns, rows, clamp_index) as (u, q, _):
-        places = {**code.flat(code.nest.reduced, q), **neighbours(code, code.nest.kept, width, g, ZERO)}
+    with _each_row(columns, rows, gpu.clamp_index) as (u, q, _):
+        places = {**code.flat(code.nest.reduced, q), **gpu.neighbours(code, code.nest.kept, width, g, ZERO)}
         for tensor, buffer in words.items():
-            fetch(code, tensor, places, step.loads[tensor], buffer, u * width, width)
+            gpu.fetch(code, tensor, places, step.loads[tensor], buffer, u * width, width)
 
 
 @contextmanager
-def _each_row(columns: _Columns, rows: range, named: Named) -> Iterator[tuple[Term, Term, Term | None]]:
+def _each_row(columns: _Columns, rows: range, named: gpu.Named) -> Iterator[tuple[Term, Term, Term | None]]:
     """Open a loop over some rows of a thread.
 
     Yield the number among these, the number among those of the column, and the condition of `Named`.
@@ -256,12 +229,12 @@ def _each_row(columns: _Columns, rows: range, named: Named) -> Iterator[tuple[Te
         line = values.simplify(columns.rank * height + line)
         height *= schedule.cluster
     with ExitStack() as stack:
-        u = open_rounds(values, stack, "u", len(rows))
+        u = gpu.open_rounds(values, stack, "u", len(rows))
         depth = columns.plan.nest.facts.space.depth
         yield u, *named(values, stack, "q", (u + rows.start) * height + line, depth, columns.plan.reach)
 
 
-def _results_of_lines(columns: _Columns, sums: Mapping[Expr, Buffer]) -> dict[Expr, Buffer]:
+def _results_of_lines(columns: _Columns, sums: Mapping[Expr, ir.Buffer]) -> dict[Expr, ir.Buffer]:
     """Return the results of all lines of a block, or of a cluster, for the columns of each thread."""
     values, schedule = columns.code.values, columns.plan.nest.schedule
     width, (lanes, height) = schedule.vector, schedule.threads
@@ -272,10 +245,10 @@ def _results_of_lines(columns: _Columns, sums: Mapping[Expr, Buffer]) -> dict[Ex
     # The columns of a thread are adjacent, so that they are moved together.
     met = _meeting(columns, sums, "lines", threads * width)
     for expr, buffer in sums.items():
-        with each_round(values, "v", width) as v:
+        with gpu.each_round(values, "v", width) as v:
             at = values.simplify(columns.thread * width + v)
-            values.put(met[expr], at, Load(buffer.dtype, buffer, v), expr.name)
-    values.emit(Barrier())
+            values.put(met[expr], at, ir.Load(buffer.dtype, buffer, v), expr.name)
+    values.emit(ir.Barrier())
     if 1 < parts < height:
         # Each thread adds a few lines, so that no thread has to add all of them.
         lines = height // parts
@@ -290,11 +263,11 @@ def _results_of_lines(columns: _Columns, sums: Mapping[Expr, Buffer]) -> dict[Ex
     shared = _combine_words(columns, met, "columns", across, lambda j: j, height)
     results = {}
     for expr, buffer in shared.items():
-        result = Buffer(name=f"{expr.name}_own", dtype=buffer.dtype, size=width, role=Role.SCRATCH)
-        values.emit(Alloc(buffer=result, origin=expr.name))
-        with each_round(values, "v", width) as v:
+        result = ir.Buffer(name=f"{expr.name}_own", dtype=buffer.dtype, size=width, role=ir.Role.SCRATCH)
+        values.emit(ir.Alloc(buffer=result, origin=expr.name))
+        with gpu.each_round(values, "v", width) as v:
             at = values.simplify(columns.lane * width + v)
-            values.put(result, v, Load(buffer.dtype, buffer, at), expr.name)
+            values.put(result, v, ir.Load(buffer.dtype, buffer, at), expr.name)
         results[expr] = result
     return results
 
@@ -306,63 +279,63 @@ def _two_steps(height: int) -> tuple[int, int]:
 
 
 def _combine_words(
-    columns: _Columns, met: Mapping[Expr, Buffer], word: str, count: int, place: Callable[[Term], Term], height: int,
-) -> dict[Expr, Buffer]:
+    columns: _Columns, met: Mapping[Expr, ir.Buffer], word: str, count: int, place: Callable[[Term], Term], height: int,
+) -> dict[Expr, ir.Buffer]:
     """Return ``count`` values in shared memory; the j-th combines ``height`` lines that begin at ``place(j)``."""
     values, shared = columns.code.values, _meeting(columns, met, word, count)
     for j, fold in _each_combination(columns, met, count, place, height):
         values.put(shared[fold.expr], j, fold.total, fold.expr.name)
-    values.emit(Barrier())
+    values.emit(ir.Barrier())
     return shared
 
 
-def _over_cluster(columns: _Columns, met: Mapping[Expr, Buffer], across: int, height: int) -> dict[Expr, Buffer]:
+def _over_cluster(columns: _Columns, met: Mapping[Expr, ir.Buffer], across: int, height: int) -> dict[Expr, ir.Buffer]:
     """Combine the lines of a block and send the results to all blocks of the cluster, one line per block."""
     values, cluster = columns.code.values, columns.plan.nest.schedule.cluster
     # Of this pass only: other blocks may send the results of the next pass before this block has read these.
     shared = {
-        expr: Buffer(name=f"{expr.name}_blocks", dtype=buffer.dtype, size=across * cluster, role=Role.SHARED)
+        expr: ir.Buffer(name=f"{expr.name}_blocks", dtype=buffer.dtype, size=across * cluster, role=ir.Role.SHARED)
         for expr, buffer in met.items()
     }
     for expr, buffer in shared.items():
-        values.emit(Alloc(buffer=buffer, origin=expr.name))
-    wait_for_cluster(values)
+        values.emit(ir.Alloc(buffer=buffer, origin=expr.name))
+    gpu.wait_for_cluster(values)
     for j, fold in _each_combination(columns, met, across, lambda j: j, height):
         at = values.simplify(columns.rank * across + j)
         with values.loop("peer", cluster, ParallelType.serial) as peer:
-            values.emit(Send(
+            values.emit(ir.Send(
                 buffer=shared[fold.expr], position=at, value=fold.total, rank=peer, origin=fold.expr.name,
             ))
     for expr, buffer in shared.items():
-        values.emit(Await(buffer=buffer, origin=expr.name))
+        values.emit(ir.Await(buffer=buffer, origin=expr.name))
     return shared
 
 
-def _meeting(columns: _Columns, met: Mapping[Expr, Buffer], word: str, count: int) -> dict[Expr, Buffer]:
+def _meeting(columns: _Columns, met: Mapping[Expr, ir.Buffer], word: str, count: int) -> dict[Expr, ir.Buffer]:
     """Return shared memory for ``count`` values of each reduction.
 
     Passes use the same memory: between the last read in a pass and the first write in the next is a barrier.
     """
-    values, shared = columns.code.values, dict[Expr, Buffer]()
+    values, shared = columns.code.values, dict[Expr, ir.Buffer]()
     for expr, buffer in met.items():
         rooms = columns.rooms.setdefault((word, buffer.dtype), [])
         number = sum(other.dtype is buffer.dtype for other in shared.values())
         if number == len(rooms):
-            rooms.append(Buffer(name=values.fresh(word), dtype=buffer.dtype, size=count, role=Role.SHARED))
-            values.emit(Alloc(buffer=rooms[number]))
+            rooms.append(ir.Buffer(name=values.fresh(word), dtype=buffer.dtype, size=count, role=ir.Role.SHARED))
+            values.emit(ir.Alloc(buffer=rooms[number]))
         shared[expr] = rooms[number]
     return shared
 
 
 def _each_combination(
-    columns: _Columns, met: Mapping[Expr, Buffer], count: int, place: Callable[[Term], Term], height: int,
+    columns: _Columns, met: Mapping[Expr, ir.Buffer], count: int, place: Callable[[Term], Term], height: int,
 ) -> Iterator[tuple[Term, Fold]]:
     """Yield ``count`` positions, distributed over the threads, with the sum of ``height`` lines at each."""
     values, schedule = columns.code.values, columns.plan.nest.schedule
     lanes, lines = schedule.threads
     rounds, across = -(-count // (lanes * lines)), lanes * schedule.vector
     with ExitStack() as stack:
-        k = open_rounds(values, stack, "k", rounds)
-        j = bound(values, stack, "j", k * (lanes * lines) + columns.thread, count, rounds * lanes * lines)
+        k = gpu.open_rounds(values, stack, "k", rounds)
+        j = gpu.bound(values, stack, "j", k * (lanes * lines) + columns.thread, count, rounds * lanes * lines)
         for fold in combined_lines(values, met, place(j), across, height, online=schedule.online):
             yield j, fold

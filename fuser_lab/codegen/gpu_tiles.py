@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from functools import partial, reduce
 from math import gcd, prod
 
+from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.codegen.gpu_columns import (
     Results,
     cells,
@@ -38,17 +39,6 @@ from fuser_lab.codegen.gpu_columns import (
 from fuser_lab.codegen.gpu_common import bound, fetch, gpu_phase, open_lanes, open_rounds, words_of
 from fuser_lab.codegen.gpu_facts import GpuFacts, gpu_facts
 from fuser_lab.codegen.index_math import ACCESS_BYTES, Access, negate
-from fuser_lab.codegen.kernel_ir import (
-    LARGEST_STATIC,
-    Alloc,
-    Barrier,
-    Buffer,
-    Launch,
-    Load,
-    Phase,
-    Role,
-    VectorLoad,
-)
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_facts import TiledAxes
 from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, Places, open_loop, write_point
@@ -74,7 +64,7 @@ class TilePlan:
     counts: Mapping[Axis, int]  # tiles along these axes
     loaded: int  # adjacent elements of a thread along ``across``, where it loads or stores
     computed: int  # adjacent elements of a thread along ``along``, where it computes
-    tiles: Mapping[TensorView, tuple[Buffer, int]]  # shared memory of each transposed tensor, and the tile's beginning
+    tiles: Mapping[TensorView, tuple[ir.Buffer, int]]  # shared memory per transposed tensor, and the tile's beginning
     ahead: tuple[TensorView, ...]  # other inputs of which a thread loads single elements
     together: int  # rounds of a thread whose elements of ``ahead`` are loaded before the first is computed
 
@@ -126,27 +116,27 @@ def _elements_of_thread(
     return 1
 
 
-def _tiles_of(area: int, tensors: Sequence[TensorView]) -> dict[TensorView, tuple[Buffer, int]]:
+def _tiles_of(area: int, tensors: Sequence[TensorView]) -> dict[TensorView, tuple[ir.Buffer, int]]:
     """Return the shared memory of tensors' tiles, in rows along ``along``, and where each tile begins in it."""
-    dynamic = area * sum(tv.dtype.itemsize for tv in tensors) > LARGEST_STATIC
+    dynamic = area * sum(tv.dtype.itemsize for tv in tensors) > ir.LARGEST_STATIC
     tiles, end = {}, 0
     for tensor in tensors:
         # Dynamic buffers begin at the same address; each uses a separate part.
         size = tensor.dtype.itemsize
         first = -(-end // ACCESS_BYTES) * ACCESS_BYTES if dynamic else 0
         end = first + area * size
-        reach = max(end, LARGEST_STATIC + size) if dynamic else end
-        buffer = Buffer(name=f"{tensor.name}_tile", dtype=tensor.dtype, size=reach // size, role=Role.SHARED)
+        reach = max(end, ir.LARGEST_STATIC + size) if dynamic else end
+        buffer = ir.Buffer(name=f"{tensor.name}_tile", dtype=tensor.dtype, size=reach // size, role=ir.Role.SHARED)
         tiles[tensor] = buffer, first // size
     return tiles
 
 
-def write_tiles(plan: TilePlan) -> Iterator[Phase]:
+def write_tiles(plan: TilePlan) -> Iterator[ir.Phase]:
     """Yield the only phase of a nest over tiles."""
     yield gpu_phase(plan.nest, "", partial(_tiles, plan))
 
 
-def write_tile_sums(plan: TilePlan) -> Iterator[Phase]:
+def write_tile_sums(plan: TilePlan) -> Iterator[ir.Phase]:
     """Yield the phase of reductions over tiles, or two if they are cut into parts."""
     yield gpu_phase(plan.nest, "_parts" if plan.results.parts else "", partial(_tile_sums, plan))
     yield from total_phase(plan.results)
@@ -163,7 +153,7 @@ class _Tile:
     thread: Term
 
 
-def _tiles(plan: TilePlan, code: PhaseCode) -> Launch:
+def _tiles(plan: TilePlan, code: PhaseCode) -> ir.Launch:
     """Write tiles of a nest without reductions."""
     tiled, schedule, values = plan.tiled, plan.nest.schedule, code.values
     along, across = tiled.along, tiled.across
@@ -173,7 +163,7 @@ def _tiles(plan: TilePlan, code: PhaseCode) -> Launch:
         block = open_loop(values, stack, "block", blocks, ParallelType.grid_x)
         thread = open_loop(values, stack, "thread", schedule.threads[0], ParallelType.block_x)
         for buffer, _ in plan.tiles.values():
-            values.emit(Alloc(buffer=buffer))
+            values.emit(ir.Alloc(buffer=buffer))
         number = _number(values, stack, "tile_along", values.remainder(block, over), over)
         number_across = values.remainder(values.quotient(block, over), down)
         if plan.nest.facts.space.mirrored:
@@ -196,18 +186,18 @@ def _tiles(plan: TilePlan, code: PhaseCode) -> Launch:
                 else:
                     code.store([tensor], places)
         if tiled.outputs:
-            values.emit(Barrier())
+            values.emit(ir.Barrier())
         for _ in _versions(tile):
             for tensor in tiled.outputs:
                 with _visit(tile, across, along, plan.loaded) as (places, row, column, _):
                     cell = _cell(tile, tensor, column, row)
                     position, buffer = code.position(tensor, places), code.buffers[tensor.name]
-                    value = Load(tensor.dtype, plan.tiles[tensor][0], cell)
+                    value = ir.Load(tensor.dtype, plan.tiles[tensor][0], cell)
                     values.put(buffer, position, value)
-    return Launch(blocks=blocks, threads=schedule.threads, resident=schedule.resident)
+    return ir.Launch(blocks=blocks, threads=schedule.threads, resident=schedule.resident)
 
 
-def _tile_sums(plan: TilePlan, code: PhaseCode) -> Launch:
+def _tile_sums(plan: TilePlan, code: PhaseCode) -> ir.Launch:
     """Write reductions over tiles."""
     tiled, schedule, values, nest = plan.tiled, plan.nest.schedule, code.values, code.nest
     along, across, taken = tiled.along, tiled.across, plan.computed
@@ -219,7 +209,7 @@ def _tile_sums(plan: TilePlan, code: PhaseCode) -> Launch:
         block = open_loop(values, stack, "block", bands * split, ParallelType.grid_x)
         thread = open_lanes(values, stack, "thread", threads)
         for buffer, _ in plan.tiles.values():
-            values.emit(Alloc(buffer=buffer))
+            values.emit(ir.Alloc(buffer=buffer))
         band, part = values.remainder(block, bands), values.quotient(block, bands)
         number = _number(values, stack, "tile_along", values.remainder(band, over), over)
         rest = values.quotient(band, over)
@@ -244,7 +234,7 @@ def _tile_sums(plan: TilePlan, code: PhaseCode) -> Launch:
                 write_point(code, places, cells(sums, values.remainder(column, taken)), (), {}, ZERO)
             values.given = given_before
             if rounds > 1:
-                values.emit(Barrier())
+                values.emit(ir.Barrier())
         lanes = side // taken
         line, lane = values.quotient(thread, lanes), values.remainder(thread, lanes)
         met = met_in_block(values, sums, lambda v: (line * taken + v) * lanes + lane, threads * taken)
@@ -260,7 +250,7 @@ def _tile_sums(plan: TilePlan, code: PhaseCode) -> Launch:
         lines = max(threads // lanes, 1)
         folds = combined_lines(values, met, values.simplify(place), side, lines, online=plan.results.online)
         column_result(plan.results, code, folds, places, result, part)
-    return Launch(blocks=bands * split, threads=schedule.threads)
+    return ir.Launch(blocks=bands * split, threads=schedule.threads)
 
 
 def _mirror_tile(values: Values, stack: ExitStack, number: Term, turn: Term, count: int) -> Term:
@@ -304,11 +294,11 @@ def _transposed_elements(tile: _Tile) -> Iterator[tuple[Places, Term, Term]]:
                 value = code.element(tensor, places)
                 values.put(plan.tiles[tensor][0], _cell(tile, tensor, column, row), value)
     if inputs:
-        values.emit(Barrier())
+        values.emit(ir.Barrier())
 
     def unpack(row: Term, column: Term) -> None:
         for tensor, buffer in words.items():
-            values.emit(VectorLoad(
+            values.emit(ir.VectorLoad(
                 buffer=plan.tiles[tensor][0], position=_cell(tile, tensor, row, column), words=buffer, slot=ZERO,
                 count=count, width=count,
             ))
@@ -327,12 +317,12 @@ def _transposed_elements(tile: _Tile) -> Iterator[tuple[Places, Term, Term]]:
             visit = _visit(tile, along, across, count, first, together, unpack=unpack)
             places, row, column, u = stack.enter_context(visit)
             for tensor, buffer in ahead.items():
-                code.know(tensor, places, Load(tensor.dtype, buffer, u))
+                code.know(tensor, places, ir.Load(tensor.dtype, buffer, u))
             for tensor in inputs:
                 source, cell = plan.tiles[tensor][0], _cell(tile, tensor, row, column)
                 if tensor in words:
                     source, cell = words[tensor], values.remainder(column, count)
-                code.know(tensor, places, Load(tensor.dtype, source, cell))
+                code.know(tensor, places, ir.Load(tensor.dtype, source, cell))
             yield places, row, column
 
 

@@ -18,7 +18,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
 from fuser_lab.ir.term import Const, Term, Var, apply
 from fuser_lab.ops import OPS, Element
-from fuser_lab.ops.registry import Positions
+from fuser_lab.ops.rules import Positions
 
 Components = tuple[Term | None, ...]
 Index = tuple[Term, ...]
@@ -56,8 +56,7 @@ def element_term(expr: Expr, index: Index) -> Term:
     """Return an element of a view or factory, with operands as `Read`."""
     entry = OPS[expr.op.name]
     if entry.element is None:
-        msg = f"{expr.op.name} has no rule for one element."
-        raise TypeError(msg)
+        raise TypeError(f"{expr.op.name} has no rule for one element.")
 
     def read(position: int, at: Index) -> Term:
         value = expr.inputs[position]
@@ -190,8 +189,7 @@ def shared_axes(expr: Expr) -> tuple[Positions, ...]:
     """Return the axes of the operands of an indexed read that are axes of its result."""
     rule = OPS[expr.op.name].axes
     if rule is None:
-        msg = f"{expr.op.name} has no rule for its axes."
-        raise TypeError(msg)
+        raise TypeError(f"{expr.op.name} has no rule for its axes.")
     return rule(expr, 0)
 
 

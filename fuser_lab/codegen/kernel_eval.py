@@ -46,7 +46,7 @@ from fuser_lab.ir.term import Apply, Const, Term, Var
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.ops import OPS
 from fuser_lab.ops.random import philox
-from fuser_lab.ops.registry import Array
+from fuser_lab.ops.rules import Array
 
 _PER_RUN = 4  # numbers per run of the random generator
 _SPREAD = {ParallelType.grid_x, ParallelType.block_x, ParallelType.block_y}

@@ -163,11 +163,9 @@ def plan_of(ops: KernelOps, request: KernelRequest, chooser: Chooser, *, counts:
     """
     scheduler = request.scheduler
     if scheduler is None:
-        msg = "a segment that no scheduler accepts has no kernel."
-        raise CodegenError(msg)
+        raise CodegenError("a segment that no scheduler accepts has no kernel.")
     if scheduler in EVALUATED:
-        msg = f"a segment of {scheduler.value} has no kernel, because the array library evaluates it."
-        raise CodegenError(msg)
+        raise CodegenError(f"a segment of {scheduler.value} has no kernel, because the array library evaluates it.")
     plan = _plan_of(ops, request, chooser, scheduler, counts=counts)
     if isinstance(plan, Refused) or plan.goes_through_memory:
         # Elements that are computed from short reductions along several axes are one nest of elements.

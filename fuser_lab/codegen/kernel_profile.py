@@ -16,29 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.codegen.index_math import is_index
-from fuser_lab.codegen.kernel_ir import (
-    Alloc,
-    Barrier,
-    Buffer,
-    If,
-    Kernel,
-    Let,
-    Load,
-    Loop,
-    Phase,
-    Reduce,
-    Role,
-    Scan,
-    Scope,
-    Statement,
-    Store,
-    Uniforms,
-    VectorLoad,
-    VectorStore,
-    every_term,
-    walk,
-)
 from fuser_lab.codegen.samples import GLOBAL, Known, Samples, Value, Whole, from_memory
 from fuser_lab.cost.device import LINE_BYTES, SECTOR_BYTES, WARP
 from fuser_lab.cost.kernel_time import KernelFeatures
@@ -57,7 +36,7 @@ _BLOCKS = 4  # sampled blocks per phase
 _WARPS = 7  # sampled warps per block
 _WALKS = 4  # iterations, over nested loops, up to which short loops are walked completely
 _SPREAD = {ParallelType.grid_x, ParallelType.block_x, ParallelType.block_y}
-_MEETING = {Scope.BLOCK, Scope.CLUSTER}
+_MEETING = {ir.Scope.BLOCK, ir.Scope.CLUSTER}
 _PRODUCT = 3  # instructions of a division by a constant: a product, a shift, a correction
 _DIVISION = 20  # instructions of a division by a variable
 _EXACT_QUOTIENTS = {"div", "rounded_quotient"}
@@ -154,7 +133,7 @@ _LONGEST = ("rounds", "unrolled", "meetings", "scratch", "between")
 _SUMMED = tuple(f.name for f in fields(Profile) if f.name not in {*_LONGEST, "read", "written"})
 
 
-def kernel_profile(kernel: Kernel, main: int) -> Profile:
+def kernel_profile(kernel: ir.Kernel, main: int) -> Profile:
     """Return the profile of a kernel for a target with blocks; ``main`` is the number of its longest phase."""
     walkers = [_Walk(phase) for phase in kernel.phases]
     for walker in walkers:
@@ -185,7 +164,7 @@ class _Walk(Samples):
     ``shift`` is added to the iterations of the outermost loop of which one is walked.
     """
 
-    def __init__(self, phase: Phase, shift: int = 0) -> None:
+    def __init__(self, phase: ir.Phase, shift: int = 0) -> None:
         self._phase, self._shift = phase, shift
         x, y = phase.launch.threads
         self._threads = x * y
@@ -211,7 +190,7 @@ class _Walk(Samples):
         self._per_block, self._all_warps = per_block, float(phase.launch.blocks * per_block)
         self.counts: dict[str, float] = dict.fromkeys((*_SUMMED, *_LONGEST), 0.0)
         self.touched = {"fetched": 0.0, "stored": 0.0}
-        self._sectors: dict[tuple[str, Buffer], list[_Touch]] = {}
+        self._sectors: dict[tuple[str, ir.Buffer], list[_Touch]] = {}
 
     def run(self) -> None:
         """Walk the phase."""
@@ -269,7 +248,7 @@ class _Walk(Samples):
     def _count(self, name: str, times: float) -> None:
         self.counts[name] += times
 
-    def _block(self, statements: tuple[Statement, ...]) -> None:
+    def _block(self, statements: tuple[ir.Statement, ...]) -> None:
         waiting = False
         for statement in statements:
             loads = self._loads(statement)
@@ -279,27 +258,27 @@ class _Walk(Samples):
             waiting = loads
             self._statement(statement)
 
-    def _loads(self, statement: Statement) -> bool:
+    def _loads(self, statement: ir.Statement) -> bool:
         """Whether a statement waits for global memory; a loop or a guard that only loads counts as one wait."""
         is_wait = self._waits.get(id(statement))
         if is_wait is None:
             is_wait = self._waits[id(statement)] = self._is_load(statement)
         return is_wait
 
-    def _is_load(self, statement: Statement) -> bool:
-        if isinstance(statement, Loop):
+    def _is_load(self, statement: ir.Statement) -> bool:
+        if isinstance(statement, ir.Loop):
             return statement.parallel not in _SPREAD and self._only_loads(statement.body)
-        if isinstance(statement, If):
+        if isinstance(statement, ir.If):
             return not statement.otherwise and self._only_loads(statement.then)
-        if isinstance(statement, VectorLoad):
+        if isinstance(statement, ir.VectorLoad):
             return statement.buffer.role in GLOBAL
         return any(
-            isinstance(term, Load) and term.buffer.role in GLOBAL
-            for term in every_term(statement)
+            isinstance(term, ir.Load) and term.buffer.role in GLOBAL
+            for term in ir.every_term(statement)
         )
 
-    def _only_loads(self, body: tuple[Statement, ...]) -> bool:
-        inner = [statement for statement in body if not isinstance(statement, Let) or self._loads(statement)]
+    def _only_loads(self, body: tuple[ir.Statement, ...]) -> bool:
+        inner = [statement for statement in body if not isinstance(statement, ir.Let) or self._loads(statement)]
         return bool(inner) and all(self._loads(statement) for statement in inner)
 
     def _executions(self) -> float:
@@ -317,31 +296,31 @@ class _Walk(Samples):
     def _average(self, of_warps: Any) -> float:
         return float((of_warps * self._weights).sum())
 
-    def _other(self, statement: Statement) -> None:
+    def _other(self, statement: ir.Statement) -> None:
         match statement:
-            case VectorLoad(count=count, width=width):
+            case ir.VectorLoad(count=count, width=width):
                 self._count("moves", self._executions() * (count // width) * (_SHIFTED if statement.shifted else 1))
-            case VectorStore(count=count, width=width):
+            case ir.VectorStore(count=count, width=width):
                 self._count("moves", self._executions() * (count // width))
-            case Reduce(scope=scope):
-                met = _CLUSTER if scope is Scope.CLUSTER else 0
+            case ir.Reduce(scope=scope):
+                met = _CLUSTER if scope is ir.Scope.CLUSTER else 0
                 self._count("simple", (2 * _SHUFFLES + met) * self._executions())
                 if scope in _MEETING:
                     self._count("meetings", self._executions())
-            case Scan(parts=parts, each=each, scope=scope):
+            case ir.Scan(parts=parts, each=each, scope=scope):
                 self._count("simple", parts * (2 * each + 2 * _SHUFFLES) * self._executions())
                 if scope in _MEETING:
                     self._count("meetings", self._executions())
-            case Barrier():
+            case ir.Barrier():
                 self._count("meetings", self._executions())
-            case Alloc(buffer=buffer) if buffer.role is not Role.SHARED:
+            case ir.Alloc(buffer=buffer) if buffer.role is not ir.Role.SHARED:
                 self._count("scratch", buffer.size * buffer.dtype.itemsize)
-            case Uniforms(count=count):
+            case ir.Uniforms(count=count):
                 self._count("simple", _ROUND * count * self._executions())
             case _:
                 pass
 
-    def _loop(self, loop: Loop) -> None:
+    def _loop(self, loop: ir.Loop) -> None:
         outside = dict(self._env), self._mask, self._times, self._neighbours, self._turns, self._walks, self._sampled
         outermost = self._outermost
         start, stop = self._value(loop.start), self._value(loop.stop)
@@ -355,7 +334,7 @@ class _Walk(Samples):
         self._env, self._mask, self._times, self._neighbours, self._turns, self._walks, self._sampled = outside
         self._outermost = outermost
 
-    def _serial(self, loop: Loop, first: Whole, turns: Whole) -> None:
+    def _serial(self, loop: ir.Loop, first: Whole, turns: Whole) -> None:
         most, together = int(turns.max()), self._turns * max(float(turns.max()), 1.0)
         if _stores(loop.body):
             self._turns = 1.0
@@ -386,14 +365,14 @@ class _Walk(Samples):
         parts = (np.arange(len(self._weights)) * step + 0.5) % 1
         return np.asarray(((turns * parts.reshape(-1, 1, 1)).astype(np.int64) + shift) % np.maximum(turns, 1))
 
-    def _round(self, loop: Loop, place: Whole, times: float) -> None:
+    def _round(self, loop: ir.Loop, place: Whole, times: float) -> None:
         self._env[loop.var] = Value(place, times)
         self._seen.clear()
         if self._times and self._mask.any():
             self._block(loop.body)
         self._seen.clear()
 
-    def _if(self, statement: If) -> None:
+    def _if(self, statement: ir.If) -> None:
         condition, then, otherwise = self._value(statement.condition), statement.then, statement.otherwise
         outer, turns = self._mask, self._turns
         # Loads are not hoisted out of a branch, unless it holds nothing else. In an unrolled loop, a condition that
@@ -411,7 +390,7 @@ class _Walk(Samples):
     def _value(self, term: Term) -> Known:
         return self._term(term).numbers
 
-    def _load_value(self, load: Load) -> Value:
+    def _load_value(self, load: ir.Load) -> Value:
         place = self._access(load.buffer, load.position, 1, 1, stored=False)
         if load.buffer.dtype.is_float and load.buffer.dtype.itemsize == 1:
             self._count("simple", _WIDENED * self._executions())
@@ -431,12 +410,12 @@ class _Walk(Samples):
     def _chose(self, term: Apply, condition: Value, chosen: Value) -> None:
         self._count("simple", min(condition.inside, self._times))
 
-    def _access(self, buffer: Buffer, position: Term, count: int, width: int, *, stored: bool) -> Value:
+    def _access(self, buffer: ir.Buffer, position: Term, count: int, width: int, *, stored: bool) -> Value:
         """Count an access of the active lanes to ``count`` elements from a position, ``width`` at a time."""
         place = self._term(position)
         reached = self._executions() * (count // width)
         if buffer.role not in GLOBAL:
-            self._count("shared_accesses" if buffer.role is Role.SHARED else "moves", reached)
+            self._count("shared_accesses" if buffer.role is ir.Role.SHARED else "moves", reached)
             return place
         size, times = buffer.dtype.itemsize, self._times / self._neighbours
         # Without a known position, each lane accesses a different sector.
@@ -491,9 +470,9 @@ def _common_counts(first: Whole, second: Whole) -> Whole:
     return np.array(counts, np.int64)
 
 
-def _stores(statements: tuple[Statement, ...]) -> bool:
+def _stores(statements: tuple[ir.Statement, ...]) -> bool:
     """Whether any of the statements writes to global memory."""
-    return any(isinstance(inner, Store | VectorStore) and inner.buffer.role in GLOBAL for inner in walk(statements))
+    return any(isinstance(s, ir.Store | ir.VectorStore) and s.buffer.role in GLOBAL for s in ir.walk(statements))
 
 
 def _cost(term: Apply) -> tuple[str, float]:
@@ -527,7 +506,7 @@ def _cost(term: Apply) -> tuple[str, float]:
 
 
 def kernel_features(
-    fusion: Fusion, kernel: Kernel, *, registers: int = 0, spilled: int = 0, shared: int = 0, resident: int = 0,
+    fusion: Fusion, kernel: ir.Kernel, *, registers: int = 0, spilled: int = 0, shared: int = 0, resident: int = 0,
 ) -> KernelFeatures:
     """Return the features of the kernel of a segment.
 
@@ -554,7 +533,7 @@ def kernel_features(
     )
 
 
-def largest_phase(kernel: Kernel) -> int:
+def largest_phase(kernel: ir.Kernel) -> int:
     """Return the number of the phase that moves the most bytes; among equals, the one with the most threads.
 
     The number of threads alone is not enough: a phase whose blocks each iterate over many rows may have fewer threads
@@ -571,7 +550,7 @@ def _whole(fusion: Fusion) -> Profile:
     )
 
 
-def _threads(phase: Phase) -> int:
+def _threads(phase: ir.Phase) -> int:
     return phase.launch.blocks * prod(phase.launch.threads)
 
 

@@ -12,30 +12,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.codegen.kernel_eval import Lanes, Trace, evaluate_kernel
-from fuser_lab.codegen.kernel_ir import (
-    Barrier,
-    Buffer,
-    Kernel,
-    Load,
-    Loop,
-    Phase,
-    Reduce,
-    Role,
-    Scan,
-    Statement,
-    Store,
-    Transpose,
-    layout_of,
-    map_blocks,
-    walk,
-)
 from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.errors import UnsupportedError
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.ir.term import Var
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.ops.registry import Array
+from fuser_lab.ops.rules import Array
 from fuser_lab.targets import target_of
 
 MOST_ELEMENTS: Final = 256  # per tensor
@@ -172,8 +156,7 @@ def kernel_steps(
     """
     largest = max((prod(tv.shape) for tv in fusion.tensors.values()), default=0)
     if largest > MOST_ELEMENTS:
-        msg = f"steps: tensors must have at most {MOST_ELEMENTS} elements, given {largest}."
-        raise UnsupportedError(msg)
+        raise UnsupportedError(f"steps: tensors must have at most {MOST_ELEMENTS} elements, given {largest}.")
     kernel = _distinct(generated.kernel_ir)
     log = _Log(most=most)
     evaluate_kernel(kernel, _memory(kernel, fusion), partial(_watcher, log, kernel))
@@ -204,12 +187,11 @@ class _Log:
 
     def append(self, step: KernelStep) -> None:
         if len(self.steps) >= self.most:
-            msg = f"steps: the kernel takes more than {self.most} steps; use smaller inputs."
-            raise UnsupportedError(msg)
+            raise UnsupportedError(f"steps: the kernel takes more than {self.most} steps; use smaller inputs.")
         self.steps.append(step)
 
 
-def _watcher(log: _Log, kernel: Kernel, phase: Phase, memory: dict[str, Any], trace: Trace) -> Lanes:
+def _watcher(log: _Log, kernel: ir.Kernel, phase: ir.Phase, memory: dict[str, Any], trace: Trace) -> Lanes:
     axes = _AXES if target_of(kernel.target).has_blocks else {ParallelType.grid_x: "core"}
     number = next(n for n, other in enumerate(kernel.phases) if other is phase)
     return _Watcher(log, number, axes, phase, memory, trace)
@@ -219,45 +201,45 @@ class _Watcher(Lanes):
     """Threads in lock step whose accesses are recorded."""
 
     def __init__(
-        self, log: _Log, number: int, words: Mapping[ParallelType, str], phase: Phase, memory: dict[str, Any],
+        self, log: _Log, number: int, words: Mapping[ParallelType, str], phase: ir.Phase, memory: dict[str, Any],
         trace: Trace,
     ) -> None:
         super().__init__(phase, memory, trace)
         self._log, self._number, self._words = log, number, words
-        self._places = {id(statement): place for place, statement in enumerate(walk(phase.body))}
+        self._places = {id(statement): place for place, statement in enumerate(ir.walk(phase.body))}
         self._touches: list[Touch] = []
-        self._now: Statement | None = None
+        self._now: ir.Statement | None = None
         self._axes: tuple[tuple[str, int], ...] = ()
         self._serials: tuple[str, ...] = ()
 
-    def _statement(self, statement: Statement) -> None:
+    def _statement(self, statement: ir.Statement) -> None:
         self._flush()  # a condition or bound is read before the statements that it controls
         around, self._now = self._now, statement
         super()._statement(statement)
-        self._flush(always=isinstance(statement, Reduce | Scan | Barrier))
+        self._flush(always=isinstance(statement, ir.Reduce | ir.Scan | ir.Barrier))
         self._now = around
 
-    def _spread(self, loop: Loop) -> None:
+    def _spread(self, loop: ir.Loop) -> None:
         around = self._axes
         count = int(self._eval(loop.stop).flat[0])
         self._axes = (*around, (self._words[loop.parallel], count))
         super()._spread(loop)
         self._axes = around
 
-    def _serial(self, loop: Loop) -> None:
+    def _serial(self, loop: ir.Loop) -> None:
         around, self._serials = self._serials, (*self._serials, loop.var)
         super()._serial(loop)
         self._serials = around
 
-    def _load(self, load: Load) -> Array:
+    def _load(self, load: ir.Load) -> Array:
         self._touch(load.buffer, load.position, write=False)
         return super()._load(load)
 
-    def _store(self, statement: Store) -> None:
+    def _store(self, statement: ir.Store) -> None:
         super()._store(statement)
         self._touch(statement.buffer, statement.position, write=True)
 
-    def _transpose(self, move: Transpose) -> None:
+    def _transpose(self, move: ir.Transpose) -> None:
         super()._transpose(move)
         read, written = self._transposed_elements(move)
         for thread in np.flatnonzero(self._mask).tolist():
@@ -269,8 +251,8 @@ class _Watcher(Lanes):
                     ),
                 )
 
-    def _touch(self, buffer: Buffer, position: Any, *, write: bool) -> None:
-        if buffer.role is Role.WORDS or not self._mask.any():
+    def _touch(self, buffer: ir.Buffer, position: Any, *, write: bool) -> None:
+        if buffer.role is ir.Role.WORDS or not self._mask.any():
             return  # words only stage data between memory and registers
         index = self._spread_out(self._eval(position))
         threads = np.flatnonzero(self._mask)
@@ -285,7 +267,7 @@ class _Watcher(Lanes):
         if self._now is None or not (self._touches or always):
             return
         threads = sorted({n for touch in self._touches for n in touch.threads}) or np.flatnonzero(self._mask).tolist()
-        kind = {Reduce: "reduce", Scan: "reduce", Barrier: "barrier"}.get(type(self._now), "access")
+        kind = {ir.Reduce: "reduce", ir.Scan: "reduce", ir.Barrier: "barrier"}.get(type(self._now), "access")
         self._log.append(
             KernelStep(
                 phase=self._number, statement=self._places[id(self._now)], kind=kind,
@@ -316,16 +298,16 @@ def _merge_touches(touches: Sequence[Touch]) -> Iterator[Touch]:
         )
 
 
-def _distinct(kernel: Kernel) -> Kernel:
+def _distinct(kernel: ir.Kernel) -> ir.Kernel:
     """Return the kernel with a distinct object for each statement, so that identity determines its position."""
     return replace(kernel, phases=tuple(replace(p, body=_copy(p.body)) for p in kernel.phases))
 
 
-def _copy(statements: Sequence[Statement]) -> tuple[Statement, ...]:
-    return tuple(map_blocks(replace(statement), _copy) for statement in statements)
+def _copy(statements: Sequence[ir.Statement]) -> tuple[ir.Statement, ...]:
+    return tuple(ir.map_blocks(replace(statement), _copy) for statement in statements)
 
 
-def _memory(kernel: Kernel, fusion: Fusion) -> dict[str, Any]:
+def _memory(kernel: ir.Kernel, fusion: Fusion) -> dict[str, Any]:
     """Return inputs and outputs: small positive numbers, with integers that are valid as indices."""
     bound = min((n for tv in fusion.tensors.values() for n in tv.shape if n > 1), default=1)
     memory: dict[str, Any] = {}
@@ -343,12 +325,12 @@ def _number(scalar: Var) -> Any:
     return np.asarray(1).astype(scalar.dtype.compute.numpy)
 
 
-def _grids(kernel: Kernel, fusion: Fusion) -> Iterator[Grid]:
+def _grids(kernel: ir.Kernel, fusion: Fusion) -> Iterator[Grid]:
     for buffer in (*kernel.inputs, *kernel.outputs):
         tensor = fusion.tensors[buffer.name]
         yield Grid(name=buffer.name, role=buffer.role.value, shape=tensor.shape, cells=_cells(tensor))
-    allocated = (s.buffer for phase in kernel.phases for s in walk(phase.body) if hasattr(s, "buffer"))
-    block_buffers = (buffer for buffer in allocated if buffer.role in {Role.SCRATCH, Role.SHARED})
+    allocated = (s.buffer for phase in kernel.phases for s in ir.walk(phase.body) if hasattr(s, "buffer"))
+    block_buffers = (buffer for buffer in allocated if buffer.role in {ir.Role.SCRATCH, ir.Role.SHARED})
     for buffer in dict.fromkeys((*kernel.workspace, *block_buffers)):
         yield Grid(
             name=buffer.name, role=buffer.role.value, shape=(buffer.size,), cells=tuple(range(buffer.size)),
@@ -357,7 +339,7 @@ def _grids(kernel: Kernel, fusion: Fusion) -> Iterator[Grid]:
 
 def _cells(tensor: TensorView) -> tuple[int, ...]:
     """Return the element of the buffer at each position of a tensor, row by row."""
-    layout = layout_of(tensor)
+    layout = ir.layout_of(tensor)
     places = np.full(tensor.shape, layout.offset, dtype=np.int64)
     for axis, stride in enumerate(layout.strides):
         shape = [1] * len(tensor.shape)

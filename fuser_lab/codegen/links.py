@@ -5,20 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.codegen.emitter import Place
-from fuser_lab.codegen.kernel_ir import (
-    Barrier,
-    Buffer,
-    If,
-    Kernel,
-    Loop,
-    Reduce,
-    Role,
-    Scan,
-    Statement,
-    VectorLoad,
-    VectorStore,
-)
 from fuser_lab.codegen.numba_cpu import CpuEmitter
 from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.ir.term import Term
@@ -67,7 +55,7 @@ def schedule_lines(generated: GeneratedKernel, segment: int = 0) -> tuple[Linked
         x, y = phase.launch.threads
         launch = f": {phase.launch.blocks} blocks of {x} x {y} threads" if target_of(kernel.target).has_blocks else ""
         lines += [LinkedLine(text=""), LinkedLine(text=f"# loops of {phase.name}{launch}")]
-        loops = (nested for nested in _tree(phase.body, 0, 0) if isinstance(nested.statement, Loop))
+        loops = (nested for nested in _tree(phase.body, 0, 0) if isinstance(nested.statement, ir.Loop))
         lines += [_loop(number, nested, words, kinds) for nested in loops]
     return tuple(lines)
 
@@ -97,19 +85,19 @@ class _Nested:
     """A statement with its position in the phase, its loop depth, and the position after its nested statements."""
 
     place: int
-    statement: Statement
+    statement: ir.Statement
     depth: int
     end: int
 
 
-def _tree(statements: Sequence[Statement], place: int, depth: int) -> list[_Nested]:
+def _tree(statements: Sequence[ir.Statement], place: int, depth: int) -> list[_Nested]:
     """Return every statement in the order of `walk`, numbered from ``place``."""
     tree: list[_Nested] = []
     for statement in statements:
         inner: list[_Nested] = []
-        if isinstance(statement, Loop):
+        if isinstance(statement, ir.Loop):
             inner = _tree(statement.body, place + 1, depth + 1)
-        elif isinstance(statement, If):
+        elif isinstance(statement, ir.If):
             inner = _tree((*statement.then, *statement.otherwise), place + 1, depth)
         end = place + 1 + len(inner)
         tree += [_Nested(place=place, statement=statement, depth=depth, end=end), *inner]
@@ -121,7 +109,7 @@ def _loop(
     phase: int, nested: _Nested, words: Callable[[Term], str], kinds: Mapping[ParallelType, str],
 ) -> LinkedLine:
     loop = nested.statement
-    if not isinstance(loop, Loop):
+    if not isinstance(loop, ir.Loop):
         raise TypeError(loop)
     start, stop = words(loop.start), words(loop.stop)
     rounds = stop if start == "0" else f"{start}, {stop}"
@@ -130,7 +118,7 @@ def _loop(
     return LinkedLine(text=text, places=frozenset((phase, place) for place in range(nested.place, nested.end)))
 
 
-def _call(choice: NestChoice, kernel: Kernel, segment: int) -> Iterator[LinkedLine]:
+def _call(choice: NestChoice, kernel: ir.Kernel, segment: int) -> Iterator[LinkedLine]:
     nest = f", nest={choice.number}" if choice.number else ""
     yield LinkedLine(text=f"plan = plan.with_params({segment}, target={choice.target!r}{nest},")
     for name, value in choice.values.items():
@@ -146,35 +134,35 @@ def _call(choice: NestChoice, kernel: Kernel, segment: int) -> Iterator[LinkedLi
     yield LinkedLine(text=")")
 
 
-def _runs_on(*kinds: ParallelType) -> Callable[[Statement], bool]:
-    return lambda statement: isinstance(statement, Loop) and statement.parallel in kinds
+def _runs_on(*kinds: ParallelType) -> Callable[[ir.Statement], bool]:
+    return lambda statement: isinstance(statement, ir.Loop) and statement.parallel in kinds
 
 
-def _uses(*roles: Role) -> Callable[[Statement], bool]:
-    def uses(statement: Statement) -> bool:
+def _uses(*roles: ir.Role) -> Callable[[ir.Statement], bool]:
+    def uses(statement: ir.Statement) -> bool:
         buffers = (getattr(statement, name, None) for name in ("buffer", "words"))
-        return any(isinstance(buffer, Buffer) and buffer.role in roles for buffer in buffers)
+        return any(isinstance(buffer, ir.Buffer) and buffer.role in roles for buffer in buffers)
 
     return uses
 
 
-def _meets(statement: Statement) -> bool:
+def _meets(statement: ir.Statement) -> bool:
     """Whether threads of a block run a loop there, or exchange values."""
-    meets = isinstance(statement, Reduce | Scan | Barrier)
+    meets = isinstance(statement, ir.Reduce | ir.Scan | ir.Barrier)
     return meets or _runs_on(ParallelType.block_x, ParallelType.block_y)(statement)
 
 
-def _moves_vectors(statement: Statement) -> bool:
-    return isinstance(statement, VectorLoad | VectorStore) or _runs_on(ParallelType.vectorize)(statement)
+def _moves_vectors(statement: ir.Statement) -> bool:
+    return isinstance(statement, ir.VectorLoad | ir.VectorStore) or _runs_on(ParallelType.vectorize)(statement)
 
 
-_DECIDED: Final[Mapping[str, Callable[[Statement], bool]]] = {
+_DECIDED: Final[Mapping[str, Callable[[ir.Statement], bool]]] = {
     "threads": _meets,
     "blocks": _runs_on(ParallelType.grid_x),
     "vector": _moves_vectors,
     "unroll": _runs_on(ParallelType.unroll),
-    "persistent": _uses(Role.SCRATCH, Role.WORDS),
-    "shared": _uses(Role.SHARED),
-    "tile": _uses(Role.SCRATCH, Role.SHARED),
+    "persistent": _uses(ir.Role.SCRATCH, ir.Role.WORDS),
+    "shared": _uses(ir.Role.SHARED),
+    "tile": _uses(ir.Role.SCRATCH, ir.Role.SHARED),
     "parallel": _runs_on(ParallelType.grid_x),
 }

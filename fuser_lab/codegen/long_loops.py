@@ -28,27 +28,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, groupby, pairwise
 
+from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.codegen.cpu_functions import are_called, is_vectorized
 from fuser_lab.codegen.index_math import access_of, negate, simplify
-from fuser_lab.codegen.kernel_ir import (
-    Alloc,
-    Block,
-    Buffer,
-    If,
-    Let,
-    Load,
-    Loop,
-    Role,
-    Statement,
-    Store,
-    accesses_of,
-    every_term,
-    map_blocks,
-    map_terms,
-    replace_terms,
-    terms_of,
-    walk,
-)
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import MATH, Apply, Const, Term, Var, apply, index
@@ -74,10 +56,10 @@ loop(c, 64, serial, let(t0, T0[c]), let(t1, t0 * 0.5), let(t2, t1 + t0), store(T
 """
 
 
-def divide_long_loops(body: Block) -> Block:
+def divide_long_loops(body: ir.Block) -> ir.Block:
     """Return a phase's body in which each long innermost loop is split into several loops over blocks of iterations."""
     weights = Weights(calls=are_called(body))
-    if sum(map(weights.outer_weight, walk(body))) <= LONG:
+    if sum(map(weights.outer_weight, ir.walk(body))) <= LONG:
         return body
     divider = _Divider(body, weights)
     return tuple(new for statement in body for new in divider.outermost(statement))
@@ -89,18 +71,18 @@ class Weights:
 
     calls: bool = False
 
-    def whole(self, statement: Statement) -> int:
+    def whole(self, statement: ir.Statement) -> int:
         """Return the number of instructions of a statement and of those inside it."""
-        return sum(map(self.outer_weight, walk((statement,))))
+        return sum(map(self.outer_weight, ir.walk((statement,))))
 
-    def outer_weight(self, statement: Statement) -> int:
+    def outer_weight(self, statement: ir.Statement) -> int:
         """Return the number of instructions of a statement without those inside it."""
-        stored = 1 + _conversion(statement.buffer, _STORED) if isinstance(statement, Store) else 0
-        return stored + sum(self._term(term) for term in every_term(statement))
+        stored = 1 + _conversion(statement.buffer, _STORED) if isinstance(statement, ir.Store) else 0
+        return stored + sum(self._term(term) for term in ir.every_term(statement))
 
     def _term(self, term: Term) -> int:
         match term:
-            case Load(buffer=buffer):
+            case ir.Load(buffer=buffer):
                 return 1 + _conversion(buffer, _LOADED)
             case Apply(fn="philox_uniform"):
                 return _RANDOM
@@ -114,8 +96,8 @@ class Weights:
                 return 0
 
 
-def _conversion(buffer: Buffer, instructions: Mapping[DataType, int]) -> int:
-    if buffer.role is Role.SCRATCH or not buffer.dtype.is_reduced_float:
+def _conversion(buffer: ir.Buffer, instructions: Mapping[DataType, int]) -> int:
+    if buffer.role is ir.Role.SCRATCH or not buffer.dtype.is_reduced_float:
         return 0
     return instructions.get(buffer.dtype, _EIGHT_BITS)
 
@@ -131,26 +113,26 @@ class Unit:
     assigns, ``reads`` the names whose values it needs from before, and ``weight`` counts instructions.
     """
 
-    statement: Statement
+    statement: ir.Statement
     guards: tuple[Term, ...]
-    sets: Mapping[str, Let]
+    sets: Mapping[str, ir.Let]
     reads: Names
     weight: int
 
 
-def units_of(statements: Block, weights: Weights, guards: tuple[Term, ...] = ()) -> Iterator[Unit]:
+def units_of(statements: ir.Block, weights: Weights, guards: tuple[Term, ...] = ()) -> Iterator[Unit]:
     """Yield the units of a body; a conditional that is longer than a part is cut as well."""
     for statement in statements:
         weight = weights.whole(statement)
-        if isinstance(statement, If) and weight > PART and not _loads(statement.condition):
+        if isinstance(statement, ir.If) and weight > PART and not _loads(statement.condition):
             yield from units_of(statement.then, weights, (*guards, statement.condition))
             yield from units_of(statement.otherwise, weights, (*guards, negate(statement.condition)))
         else:
             yield _unit(statement, guards, weight)
 
 
-def _unit(statement: Statement, guards: tuple[Term, ...], weight: int) -> Unit:
-    lets = [inside for inside in walk((statement,)) if isinstance(inside, Let)]
+def _unit(statement: ir.Statement, guards: tuple[Term, ...], weight: int) -> Unit:
+    lets = [inside for inside in ir.walk((statement,)) if isinstance(inside, ir.Let)]
     reads, _ = _read((statement,), frozenset())
     return Unit(
         statement=statement, guards=guards, sets={let.name: let for let in reversed(lets)},
@@ -158,14 +140,14 @@ def _unit(statement: Statement, guards: tuple[Term, ...], weight: int) -> Unit:
     )
 
 
-def _read(statements: Block, assigned: Names) -> tuple[Names, Names]:
+def _read(statements: ir.Block, assigned: Names) -> tuple[Names, Names]:
     """Return the names that statements read before assigning them, and the names assigned afterwards."""
     read = frozenset[str]()
     for statement in statements:
-        read |= _variables(terms_of(statement)) - assigned
-        if isinstance(statement, Let):
+        read |= _variables(ir.terms_of(statement)) - assigned
+        if isinstance(statement, ir.Let):
             assigned |= {statement.name}
-        elif isinstance(statement, If):
+        elif isinstance(statement, ir.If):
             before, then = _read(statement.then, assigned)
             other, otherwise = _read(statement.otherwise, assigned)
             read |= before | other
@@ -177,13 +159,13 @@ def _variables(terms: Iterable[Term]) -> Names:
     return frozenset(part.name for term in terms for part in term.walk() if isinstance(part, Var))
 
 
-def _loads(term: Term) -> list[Load]:
-    return [part for part in term.walk() if isinstance(part, Load)]
+def _loads(term: Term) -> list[ir.Load]:
+    return [part for part in term.walk() if isinstance(part, ir.Load)]
 
 
-def statements_of(units: Iterable[Unit], depth: int = 0) -> Block:
+def statements_of(units: Iterable[Unit], depth: int = 0) -> ir.Block:
     """Return the statements of units, with adjacent ones under one condition, or its opposite, in one conditional."""
-    statements: list[Statement] = []
+    statements: list[ir.Statement] = []
     before: Term | None = None
     for guard, neighbours in groupby(units, lambda unit: unit.guards[depth] if depth < len(unit.guards) else None):
         members = list(neighbours)
@@ -192,11 +174,11 @@ def statements_of(units: Iterable[Unit], depth: int = 0) -> Block:
         else:
             inner = statements_of(members, depth + 1)
             opposite = statements[-1] if before is not None and guard == negate(before) else None
-            if isinstance(opposite, If) and not opposite.otherwise:
+            if isinstance(opposite, ir.If) and not opposite.otherwise:
                 # A name that both branches define exists after the conditional.
                 statements[-1] = replace(opposite, otherwise=inner)
             else:
-                statements.append(If(condition=guard, then=inner, origin=members[0].statement.origin))
+                statements.append(ir.If(condition=guard, then=inner, origin=members[0].statement.origin))
         before = guard
     return tuple(statements)
 
@@ -216,14 +198,14 @@ class Body:
         self._var = var
         self._setters: dict[str, list[int]] = {}
         self._readers: dict[str, list[int]] = {}
-        self._accesses: dict[Buffer, list[tuple[int, Term]]] = {}
-        self._loaded, self._stored = set[Buffer](), set[Buffer]()
+        self._accesses: dict[ir.Buffer, list[tuple[int, Term]]] = {}
+        self._loaded, self._stored = set[ir.Buffer](), set[ir.Buffer]()
         for number, unit in enumerate(units):
             for name in unit.sets:
                 self._setters.setdefault(name, []).append(number)
             for name in unit.reads:
                 self._readers.setdefault(name, []).append(number)
-            for inside in walk((unit.statement,)):
+            for inside in ir.walk((unit.statement,)):
                 self._note_accesses(number, inside)
         self.repeated = self._repeatable_units()
         self.ties = (*self._tied_names(), *self._tied_accesses())
@@ -232,11 +214,11 @@ class Body:
             for name, setters in self._setters.items() if name not in self.repeated
         }
 
-    def _note_accesses(self, number: int, statement: Statement) -> None:
-        if isinstance(statement, Store):
+    def _note_accesses(self, number: int, statement: ir.Statement) -> None:
+        if isinstance(statement, ir.Store):
             self._stored.add(statement.buffer)
             self._accesses.setdefault(statement.buffer, []).append((number, statement.position))
-        for load in (load for root in terms_of(statement) for load in _loads(root)):
+        for load in (load for root in ir.terms_of(statement) for load in _loads(root)):
             self._loaded.add(load.buffer)
             self._accesses.setdefault(load.buffer, []).append((number, load.position))
 
@@ -244,9 +226,9 @@ class Body:
         repeated: dict[str, int] = {}
         for number, unit in enumerate(self.units):
             match unit.statement:
-                case Let(name=name, value=value, update=False) if len(self._setters[name]) == 1:
+                case ir.Let(name=name, value=value, update=False) if len(self._setters[name]) == 1:
                     is_available = all(read in repeated or read not in self._setters for read in unit.reads)
-                    simple = value.dtype is DataType.Index or isinstance(value, Load)
+                    simple = value.dtype is DataType.Index or isinstance(value, ir.Load)
                     changed = any(load.buffer in self._stored for load in _loads(value))
                     if is_available and simple and not changed and unit.weight <= _REPEATED:
                         repeated[name] = number
@@ -269,7 +251,7 @@ class Body:
             if len(places) > 1 or not self._is_apart(buffer, *places):
                 yield accesses[0][0], accesses[-1][0]
 
-    def _is_apart(self, buffer: Buffer, position: Term) -> bool:
+    def _is_apart(self, buffer: ir.Buffer, position: Term) -> bool:
         moves = bool(access_of(buffer, position, self._var).step)
         return moves and self._setters.keys().isdisjoint(_variables([position]))
 
@@ -287,7 +269,7 @@ class Body:
         if len(readers) != 1:
             return False
         match self.units[self._setters[name][-1]].statement, self.units[readers[0]].statement:
-            case Let(value=Apply(dtype, "mul", _)), Let(value=Apply(_, "add" | "sub", _)):
+            case ir.Let(value=Apply(dtype, "mul", _)), ir.Let(value=Apply(_, "add" | "sub", _)):
                 return dtype.is_float
             case _:
                 return False
@@ -304,7 +286,7 @@ class Body:
                     waiting += self.units[self.repeated[name]].reads
         return names
 
-    def leaving(self, number: int, end: int) -> Iterator[tuple[Let, tuple[Term, ...]]]:
+    def leaving(self, number: int, end: int) -> Iterator[tuple[ir.Let, tuple[Term, ...]]]:
         """Yield the values that a unit is the last to assign and that units from ``end`` on read.
 
         Each has the conditions under which it is assigned, which are common to all units that assign it.
@@ -356,36 +338,36 @@ def best_cuts(weights: Sequence[int], crossing: Sequence[int], allowed: Sequence
 
 
 class _Divider:
-    def __init__(self, body: Block, weights: Weights) -> None:
+    def __init__(self, body: ir.Block, weights: Weights) -> None:
         self._weights = weights
-        self._names = {name for statement in walk(body) for name in _names(statement)}
+        self._names = {name for statement in ir.walk(body) for name in _names(statement)}
         self._numbers: dict[str, int] = {}  # the next number of a fresh name, by its beginning
-        self._kept: list[Buffer] = []  # of the outermost statement that is being split
-        self._free: list[Buffer] = []
+        self._kept: list[ir.Buffer] = []  # of the outermost statement that is being split
+        self._free: list[ir.Buffer] = []
 
-    def outermost(self, statement: Statement) -> Block:
+    def outermost(self, statement: ir.Statement) -> ir.Block:
         """Return the statements that replace an outermost statement; arrays are allocated inside a parallel loop."""
         self._kept, self._free = [], []
         result = self._statement(statement)
-        allocated = tuple(Alloc(buffer=buffer) for buffer in self._kept)
+        allocated = tuple(ir.Alloc(buffer=buffer) for buffer in self._kept)
         match result:
-            case (Loop(body=body) as loop,):
+            case (ir.Loop(body=body) as loop,):
                 return (replace(loop, body=(*allocated, *body)),)
             case _:
                 return (*allocated, *result)
 
-    def _statement(self, statement: Statement) -> Block:
+    def _statement(self, statement: ir.Statement) -> ir.Block:
         match statement:
-            case Loop(body=body) if not any(isinstance(inside, Loop) for inside in walk(body)):
+            case ir.Loop(body=body) if not any(isinstance(inside, ir.Loop) for inside in ir.walk(body)):
                 return self._loop(statement)
             case _:
-                return (map_blocks(statement, self._block),)
+                return (ir.map_blocks(statement, self._block),)
 
-    def _block(self, statements: Block) -> Block:
+    def _block(self, statements: ir.Block) -> ir.Block:
         return tuple(new for statement in statements for new in self._statement(statement))
 
-    def _loop(self, loop: Loop) -> Block:
-        simple = all(isinstance(inside, Let | Store | If) for inside in walk(loop.body))
+    def _loop(self, loop: ir.Loop) -> ir.Block:
+        simple = all(isinstance(inside, ir.Let | ir.Store | ir.If) for inside in ir.walk(loop.body))
         if not simple or sum(map(self._weights.whole, loop.body)) <= LONG:
             return (loop,)
         body = Body(tuple(units_of(loop.body, self._weights)), loop.var)
@@ -399,7 +381,7 @@ class _Divider:
         begin = simplify(loop.start + block * ROUNDS, {})
         count = index(-(-rounds // ROUNDS)) if rounds is not None else _blocks(loop.stop - loop.start)
         lets = (
-            Let(name=first.name, value=begin), Let(name=last.name, value=apply("min", first + ROUNDS, loop.stop)),
+            ir.Let(name=first.name, value=begin), ir.Let(name=last.name, value=apply("min", first + ROUNDS, loop.stop)),
         )
         kind = ParallelType.vectorize if shared else loop.parallel
         parts = self._parts(replace(loop, start=first, stop=last, parallel=kind), body, cuts)
@@ -408,18 +390,18 @@ class _Divider:
             parallel=loop.parallel if shared else ParallelType.serial,
         ),)
 
-    def _parts(self, loop: Loop, body: Body, cuts: Sequence[int]) -> Block:
+    def _parts(self, loop: ir.Loop, body: Body, cuts: Sequence[int]) -> ir.Block:
         """Return a loop over at most `ROUNDS` iterations for each part.
 
         A name that several parts assign is renamed in each, because Numba would otherwise search the assignments of
         each use.
         """
         slot = simplify(Var(DataType.Index, loop.var) - loop.start, {})
-        loads: dict[str, Load] = {}  # the values that the next parts read
+        loads: dict[str, ir.Load] = {}  # the values that the next parts read
         loops = []
         for begin, end in pairwise(cuts):
             entering = body.entering(begin, end)
-            units = [_unit(Let(name=name, value=load), (), 0) for name, load in loads.items() if name in entering]
+            units = [_unit(ir.Let(name=name, value=load), (), 0) for name, load in loads.items() if name in entering]
             again = sorted(body.repeated[name] for name in entering if name in body.repeated)
             units += [_without_note(body.units[number]) for number in again]
             names = {name: self._fresh(name) for name in (loop.var, *entering)} if begin else {}
@@ -428,8 +410,8 @@ class _Divider:
                 units.append(unit)
                 for let, guards in body.leaving(number, end):
                     buffer = self._take_array(let.value.dtype.compute)
-                    loads[let.name] = Load(let.value.dtype, buffer, slot)
-                    store = Store(buffer=buffer, position=slot, value=let.var, origin=unit.statement.origin)
+                    loads[let.name] = ir.Load(let.value.dtype, buffer, slot)
+                    store = ir.Store(buffer=buffer, position=slot, value=let.var, origin=unit.statement.origin)
                     units.append(_unit(store, guards, 0))
             inner = _with_new_names(statements_of(units), names)
             called = len(cuts) - 1 > MANY and not _updates(inner)
@@ -438,13 +420,13 @@ class _Divider:
                 self._free.append(loads.pop(name).buffer)
         return tuple(loops)
 
-    def _take_array(self, dtype: DataType) -> Buffer:
+    def _take_array(self, dtype: DataType) -> ir.Buffer:
         """Return an array for the values of a block of iterations, which is reserved until it is freed."""
         for buffer in self._free:
             if buffer.dtype is dtype:
                 self._free.remove(buffer)
                 return buffer
-        buffer = Buffer(name=self._fresh("kept"), dtype=dtype, size=ROUNDS, role=Role.SCRATCH)
+        buffer = ir.Buffer(name=self._fresh("kept"), dtype=dtype, size=ROUNDS, role=ir.Role.SCRATCH)
         self._kept.append(buffer)
         return buffer
 
@@ -457,41 +439,41 @@ class _Divider:
         return name
 
 
-def _names(statement: Statement) -> Iterator[str]:
+def _names(statement: ir.Statement) -> Iterator[str]:
     """Yield the names that a statement uses, without nested statements."""
     match statement:
-        case Let(name=name) | Loop(var=name):
+        case ir.Let(name=name) | ir.Loop(var=name):
             yield name
-        case Alloc(buffer=buffer):
+        case ir.Alloc(buffer=buffer):
             yield buffer.name
-    yield from (buffer.name for buffer, _ in accesses_of(statement))
-    yield from _variables(terms_of(statement))
+    yield from (buffer.name for buffer, _ in ir.accesses_of(statement))
+    yield from _variables(ir.terms_of(statement))
 
 
 def _without_note(unit: Unit) -> Unit:
     return replace(unit, statement=replace(unit.statement, note=""))
 
 
-def _with_new_names(statements: Block, names: Mapping[str, str]) -> Block:
+def _with_new_names(statements: ir.Block, names: Mapping[str, str]) -> ir.Block:
     """Return statements of a part with some variables renamed."""
     def renamed(term: Term) -> Term | None:
         return Var(term.dtype, names[term.name]) if isinstance(term, Var) and term.name in names else None
 
-    def with_new_name(statement: Statement) -> Statement:
-        if isinstance(statement, Let):
+    def with_new_name(statement: ir.Statement) -> ir.Statement:
+        if isinstance(statement, ir.Let):
             statement = replace(statement, name=names.get(statement.name, statement.name))
-        renamed_terms = map_terms(statement, partial(replace_terms, replaced=renamed))
-        return map_blocks(renamed_terms, partial(_with_new_names, names=names))
+        renamed_terms = ir.map_terms(statement, partial(ir.replace_terms, replaced=renamed))
+        return ir.map_blocks(renamed_terms, partial(_with_new_names, names=names))
 
     return tuple(map(with_new_name, statements))
 
 
-def _updates(body: Block) -> bool:
+def _updates(body: ir.Block) -> bool:
     """Whether a body assigns names from outside of it."""
-    return any(isinstance(inside, Let) and inside.update for inside in walk(body))
+    return any(isinstance(inside, ir.Let) and inside.update for inside in ir.walk(body))
 
 
-def _most_rounds(loop: Loop) -> int | None:
+def _most_rounds(loop: ir.Loop) -> int | None:
     """Return the number of iterations of a loop or its smallest known bound; None if unknown."""
     stops = loop.stop.args if isinstance(loop.stop, Apply) and loop.stop.fn == "min" else (loop.stop,)
     counts = [simplify(stop - loop.start, {}) for stop in stops]

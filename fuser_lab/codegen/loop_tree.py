@@ -15,17 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from fuser_lab.codegen.kernel_ir import (
-    Buffer,
-    If,
-    Let,
-    Load,
-    Loop,
-    Phase,
-    Scan,
-    Statement,
-    Transpose,
-)
+from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.codegen.samples import Numbers, Samples, Value, Whole, from_memory, number_value
 from fuser_lab.cost.work import function_class
 from fuser_lab.dtypes import DataType
@@ -82,7 +72,7 @@ class Access:
         one, whose step no compiler knows; 0 if there is no such loop.
     """
 
-    buffer: Buffer
+    buffer: ir.Buffer
     stored: bool
     steps: Mapping[int, Steps]
     times: float
@@ -134,7 +124,7 @@ class Rounds:
     work: dict[Operation, Amount] = field(default_factory=dict)
 
 
-def loop_tree(phase: Phase) -> Rounds:
+def loop_tree(phase: ir.Phase) -> Rounds:
     """Return the tree of a phase of a kernel for the CPU."""
     return _Walk(phase).root
 
@@ -151,7 +141,7 @@ class _Turning(NamedTuple):
 class _Walk(Samples):
     """The samples while a phase is evaluated."""
 
-    def __init__(self, phase: Phase) -> None:
+    def __init__(self, phase: ir.Phase) -> None:
         self.root = Rounds(depth=0)
         self._stack = [self.root]
         super().__init__(phase, (_SAMPLES,), np.ones(_SAMPLES, bool))
@@ -173,22 +163,22 @@ class _Walk(Samples):
         super()._forget()
         self._moved.clear()
 
-    def _assign(self, statement: Let) -> None:
+    def _assign(self, statement: ir.Let) -> None:
         super()._assign(statement)
         self._stack[-1].accumulates |= statement.update
         if not (statement.value.dtype.is_complex or statement.update):
             self._lets[statement.name] = statement.value
 
-    def _other(self, statement: Statement) -> None:
+    def _other(self, statement: ir.Statement) -> None:
         match statement:
-            case Transpose(rows=rows, columns=columns, source=source):
+            case ir.Transpose(rows=rows, columns=columns, source=source):
                 self._count("turned", rows * columns, source.dtype.itemsize, self._depth)
-            case Scan(parts=parts, each=each, buffer=buffer):
+            case ir.Scan(parts=parts, each=each, buffer=buffer):
                 self._count("scanned", parts * each, buffer.dtype.itemsize, self._depth)
             case _:
                 pass
 
-    def _loop(self, loop: Loop) -> None:
+    def _loop(self, loop: ir.Loop) -> None:
         start, stop = self._term(loop.start).numbers, self._term(loop.stop).numbers
         first = self._all(0) if start is None else start
         turns = self._all(1) if stop is None else np.maximum(stop - first, 0)
@@ -217,7 +207,7 @@ class _Walk(Samples):
         self._env, self._mask, self._loops = saved
         self._forget()
 
-    def _if(self, statement: If) -> None:
+    def _if(self, statement: ir.If) -> None:
         """Walk both sides; afterwards, a variable that either side assigns depends on the condition."""
         condition = self._term(statement.condition)
         before, after = dict(self._env), list[dict[str, Value]]()
@@ -269,7 +259,7 @@ class _Walk(Samples):
         """Whether a condition on the variable of the loop at a depth decides if the current statement is executed."""
         return depth > 0 and any(chosen >= depth for chosen in self._chosen)
 
-    def _count_conversion(self, buffer: Buffer, inside: float) -> None:
+    def _count_conversion(self, buffer: ir.Buffer, inside: float) -> None:
         if buffer.dtype is DataType.Half:
             self._count("converted", 1, 4, inside)
         elif buffer.dtype in _WIDENING:
@@ -285,7 +275,7 @@ class _Walk(Samples):
     def _chose(self, term: Apply, condition: Value, chosen: Value) -> None:
         self._count("simple", 1, term.args[1].dtype.compute.itemsize, chosen.inside)
 
-    def _access(self, buffer: Buffer, position: Term, count: int, width: int, *, stored: bool) -> Value:
+    def _access(self, buffer: ir.Buffer, position: Term, count: int, width: int, *, stored: bool) -> Value:
         """Record an access; a load belongs to the innermost loop with which its position changes."""
         numbers, inside, _ = self._term(position)
         steps = {
@@ -358,7 +348,7 @@ class _Walk(Samples):
                 return self._at(loop.start, name, turn) + (turn if name in {variable, _ALL_LOOPS} else loop.place)
             case Var(name=variable) if variable in self._lets:
                 return self._at(self._lets[variable], name, turn)
-            case Load(position=position):
+            case ir.Load(position=position):
                 return from_memory(self._at(position, name, turn))
             case Apply(fn=fn, args=args):
                 values = [self._at(arg, name, turn) for arg in args]

@@ -7,17 +7,7 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 from fuser_lab.analysis.integer_limits import integer_limits
-from fuser_lab.codegen.kernel_ir import (
-    Buffer,
-    Launch,
-    Layout,
-    Let,
-    Load,
-    Phase,
-    Role,
-    Store,
-    arguments_of,
-)
+from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nests import Axis, Nest, axis_indices
 from fuser_lab.codegen.values import Values, call_text
@@ -38,8 +28,8 @@ class PhaseCode:
 
     fusion: Fusion
     nest: Nest
-    buffers: Mapping[str, Buffer]
-    layouts: Mapping[TensorView, Layout]
+    buffers: Mapping[str, ir.Buffer]
+    layouts: Mapping[TensorView, ir.Layout]
     values: Values
 
     def flat(self, axes: Sequence[Axis], number: Term) -> dict[str, Term]:
@@ -71,9 +61,9 @@ class StylePlan(Generic[_Plan]):
 
     nest: NestPlan
     plan: _Plan
-    write: Callable[[_Plan], Iterator[Phase]]
+    write: Callable[[_Plan], Iterator[ir.Phase]]
 
-    def phases(self) -> Iterator[Phase]:
+    def phases(self) -> Iterator[ir.Phase]:
         """Yield the phases of the nest."""
         return self.write(self.plan)
 
@@ -84,7 +74,7 @@ class StylePlan(Generic[_Plan]):
 
 def _text(value: object) -> str:
     match value:
-        case NestPlan() | TensorView() | Expr() | Buffer() | Axis():
+        case NestPlan() | TensorView() | Expr() | ir.Buffer() | Axis():
             return value.name
         case Enum():
             return str(value.value)
@@ -99,7 +89,7 @@ def _text(value: object) -> str:
             return str(value)
 
 
-def written_phase(plan: NestPlan, suffix: str, write: Callable[[PhaseCode], Launch]) -> Phase:
+def written_phase(plan: NestPlan, suffix: str, write: Callable[[PhaseCode], ir.Launch]) -> ir.Phase:
     """Return the phase that a function writes, with the memory and the scalars that are its arguments."""
     facts = plan.facts
     values = Values(facts.fusion, facts.buffers, facts.layouts)
@@ -107,10 +97,10 @@ def written_phase(plan: NestPlan, suffix: str, write: Callable[[PhaseCode], Laun
         fusion=facts.fusion, nest=facts.nest, buffers=facts.buffers, layouts=facts.layouts, values=values,
     ))
     body = tuple(values.scope.body)
-    used, scalars = arguments_of(body)
+    used, scalars = ir.arguments_of(body)
     names = {name: number for number, name in enumerate(facts.buffers)}  # inputs and outputs in the fusion's order
-    roles = (Role.INPUT, Role.OUTPUT, Role.WORKSPACE)
-    return Phase(
+    roles = (ir.Role.INPUT, ir.Role.OUTPUT, ir.Role.WORKSPACE)
+    return ir.Phase(
         name=plan.name + suffix,
         buffers=tuple(sorted(
             (buffer for buffer in used if not buffer.role.is_allocated),
@@ -192,11 +182,11 @@ def update(values: Values, fold: Fold, value: Term, inside: Term | None = None, 
     if inside is not None:
         operand = select(inside, operand, fold.identity)
     term = operand if replacing else Apply(running.dtype, fold.fn, (running, operand))
-    if isinstance(running, Load):
-        values.emit(Store(buffer=running.buffer, position=running.position, value=term, origin=fold.expr.name))
+    if isinstance(running, ir.Load):
+        values.emit(ir.Store(buffer=running.buffer, position=running.position, value=term, origin=fold.expr.name))
         return
     assert isinstance(running, Var)
-    values.emit(Let(name=running.name, value=term, update=True, origin=fold.expr.name))
+    values.emit(ir.Let(name=running.name, value=term, update=True, origin=fold.expr.name))
 
 
 def close_folds(code: PhaseCode, folds: Sequence[Fold], places: Places) -> None:
@@ -208,34 +198,34 @@ def close_folds(code: PhaseCode, folds: Sequence[Fold], places: Places) -> None:
 
 def write_point(
     code: PhaseCode, places: Places, folds: Sequence[Fold], stored: Sequence[TensorView],
-    buffers: Mapping[TensorView, Buffer], slot: Term, inside: Term | None = None,
+    buffers: Mapping[TensorView, ir.Buffer], slot: Term, inside: Term | None = None,
 ) -> None:
     """Write what a nest computes at one position: values that buffers keep at a slot, reductions, and stores."""
     for tensor, buffer in buffers.items():
         value = code.element(tensor, places)
         expr = code.fusion.producers.get(tensor)
         origin = None if expr is None else expr.name
-        code.values.emit(Store(buffer=buffer, position=slot, value=value, origin=origin))
+        code.values.emit(ir.Store(buffer=buffer, position=slot, value=value, origin=origin))
     for fold in folds:
         update(code.values, fold, code.element(fold.expr.tensor_inputs[0], places), inside)
     code.store(stored, places)
 
 
-def store_parts(values: Values, parts: Mapping[Expr, Buffer], folds: Sequence[Fold], position: Term) -> None:
+def store_parts(values: Values, parts: Mapping[Expr, ir.Buffer], folds: Sequence[Fold], position: Term) -> None:
     """Write the partial results of reductions to the memory between phases."""
     for fold in folds:
         buffer = parts[fold.expr]
         values.emit(
-            Store(buffer=buffer, position=position, value=cast(fold.total, buffer.dtype), origin=fold.expr.name),
+            ir.Store(buffer=buffer, position=position, value=cast(fold.total, buffer.dtype), origin=fold.expr.name),
         )
 
 
-def parts_of(plan: NestPlan) -> dict[Expr, Buffer]:
+def parts_of(plan: NestPlan) -> dict[Expr, ir.Buffer]:
     """Return the memory of the partial results of reductions that a second phase combines."""
     split, rows = plan.choice.schedule.split, plan.facts.space.rows
     return {
-        expr: Buffer(
-            name=f"{expr.name}_parts", dtype=expr.out.dtype.compute, size=rows * split, role=Role.WORKSPACE,
+        expr: ir.Buffer(
+            name=f"{expr.name}_parts", dtype=expr.out.dtype.compute, size=rows * split, role=ir.Role.WORKSPACE,
         )
         for expr in (plan.facts.nest.reductions if split > 1 else ())
     }

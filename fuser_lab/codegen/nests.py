@@ -8,22 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
+from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.codegen.index_map import ZERO, Components, Index, IndexMap, index_var
 from fuser_lab.codegen.index_math import linear, simplify, substitute, variables
-from fuser_lab.codegen.kernel_ir import (
-    Buffer,
-    If,
-    Layout,
-    Let,
-    Load,
-    Loop,
-    Role,
-    Statement,
-    accesses_of,
-    every_term,
-    terms_of,
-    walk,
-)
 from fuser_lab.codegen.values import Values
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
@@ -54,7 +41,7 @@ class Nest:
     scans: tuple[Expr, ...] = ()  # along the only reduced axis, in the fusion's order
     scans_between_passes: bool = False  # whether scans, reductions and results of points wait for reductions of rows
     # Statements at one point in axis variables, if they were written to sort the axes; see `at_one_point`.
-    written: tuple[Statement, ...] | None = field(default=None, repr=False, compare=False)
+    written: tuple[ir.Statement, ...] | None = field(default=None, repr=False, compare=False)
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -83,7 +70,7 @@ class Nest:
 
 
 def nests_of(
-    fusion: Fusion, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout], *, between: bool = True,
+    fusion: Fusion, buffers: Mapping[str, ir.Buffer], layouts: Mapping[TensorView, ir.Layout], *, between: bool = True,
 ) -> tuple[Nest, ...] | Refused:
     """Return the nests of a segment; every output with elements is in exactly one.
 
@@ -170,8 +157,7 @@ class _Finder:
                 return self._scans(pending, reductions, between=False)
             folds, rows = set(), []
         if not full and not rows:
-            msg = f"no output has the elements of {first.out.name}, along which {first.op.name} runs."
-            raise CodegenError(msg)
+            raise CodegenError(f"no output has the elements of {first.out.name}, along which {first.op.name} runs.")
         self._open = [tv for tv in self._open if tv not in full and tv not in rows]
         return Nest(
             kept=tuple(kept_axes), reduced=tuple(reduced), index=_complete(places),
@@ -228,8 +214,7 @@ class _Finder:
             elif names == all_names:
                 full.append(tensor)
         if not rows and not full:
-            msg = f"no output is reached from the reduction {first.name}; its result cannot be stored."
-            raise CodegenError(msg)
+            raise CodegenError(f"no output is reached from the reduction {first.name}; its result cannot be stored.")
         self._open = [tv for tv in self._open if tv not in rows and tv not in full]
         return Nest(
             kept=kept_axes, reduced=reduced, index=_complete(places), reductions=tuple(reductions), rows=tuple(rows),
@@ -274,8 +259,7 @@ class _Finder:
             msg = f"{reference.name} depends on a reduction, but its elements do not match the reduced rows."
             raise CodegenError(msg)
         if _behind(self._fusion, reference, OpKind.SCAN):
-            msg = f"{reference.name} depends on a scan, but its elements do not match the scanned rows."
-            raise CodegenError(msg)
+            raise CodegenError(f"{reference.name} depends on a scan, but its elements do not match the scanned rows.")
         axes: list[Axis] = []
         components: list[Term | None] = []
         for size in reference.stored_shape:
@@ -362,9 +346,9 @@ def _dim(scan: Expr) -> int:
 
 
 def trial(
-    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
+    fusion: Fusion, nest: Nest, buffers: Mapping[str, ir.Buffer], layouts: Mapping[TensorView, ir.Layout],
     places: Mapping[str, Term], ranges: Mapping[str, tuple[int, int]],
-) -> tuple[Statement, ...]:
+) -> tuple[ir.Statement, ...]:
     """Return the statements of a nest at one point, without loops, to inspect its accesses.
 
     Between loads and stores of a long chain of pointwise ops there is nothing to inspect, so the values are left out.
@@ -412,8 +396,8 @@ def _read_in_place(fusion: Fusion, nest: Nest) -> dict[TensorView, list[TensorVi
 
 
 def at_one_point(
-    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
-) -> tuple[Statement, ...]:
+    fusion: Fusion, nest: Nest, buffers: Mapping[str, ir.Buffer], layouts: Mapping[TensorView, ir.Layout],
+) -> tuple[ir.Statement, ...]:
     """Return the statements of a nest at one point, whose indices are the axis variables."""
     if nest.written is not None:
         return nest.written
@@ -422,7 +406,7 @@ def at_one_point(
 
 
 def _in_memory_order(
-    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
+    fusion: Fusion, nest: Nest, buffers: Mapping[str, ir.Buffer], layouts: Mapping[TensorView, ir.Layout],
 ) -> Nest:
     """Return the nest with its axes in the memory order of the access that moves the most bytes."""
     steps: dict[str, int] = {}
@@ -432,7 +416,7 @@ def _in_memory_order(
         steps = _steps_of_result(nest, nest.full[0], layouts)
     else:
         behind = _axes_behind(written, nest.axes)
-        for statement in walk(written):
+        for statement in ir.walk(written):
             for load in _loads(statement):
                 candidate = _steps(load.buffer, load.position, nest.axes, behind)
                 if (len(candidate), load.buffer.size) > best:
@@ -452,29 +436,29 @@ def _in_memory_order(
     return replace(nest, kept=kept_axes, reduced=reduced, reduces_outermost=reduces, written=written)
 
 
-def _steps_of_result(nest: Nest, tensor: TensorView, layouts: Mapping[TensorView, Layout]) -> dict[str, int]:
+def _steps_of_result(nest: Nest, tensor: TensorView, layouts: Mapping[TensorView, ir.Layout]) -> dict[str, int]:
     """Return the stride of a result along each axis of a nest that is one of the result's own."""
     places = zip(nest.index[tensor], layouts[tensor].strides, strict=True)
     return {component.name: stride for component, stride in places if isinstance(component, Var)}
 
 
-def _loads(statement: Statement) -> Iterator[Load]:
-    for term in terms_of(statement):
-        yield from (t for t in term.walk() if isinstance(t, Load))
+def _loads(statement: ir.Statement) -> Iterator[ir.Load]:
+    for term in ir.terms_of(statement):
+        yield from (t for t in term.walk() if isinstance(t, ir.Load))
 
 
-def _axes_behind(statements: tuple[Statement, ...], axes: Sequence[Axis]) -> dict[str, frozenset[str]]:
+def _axes_behind(statements: tuple[ir.Statement, ...], axes: Sequence[Axis]) -> dict[str, frozenset[str]]:
     """Return the names of the axes that each value of some statements is computed from."""
     behind = {axis.name: frozenset((axis.name,)) for axis in axes}
-    for statement in walk(statements):
-        if isinstance(statement, Let):
+    for statement in ir.walk(statements):
+        if isinstance(statement, ir.Let):
             read = (term.name for term in statement.value.walk() if isinstance(term, Var))
             behind[statement.name] = frozenset().union(*(behind.get(name, ()) for name in read))
     return behind
 
 
 def _steps(
-    buffer: Buffer, position: Term, axes: Sequence[Axis], behind: Mapping[str, frozenset[str]],
+    buffer: ir.Buffer, position: Term, axes: Sequence[Axis], behind: Mapping[str, frozenset[str]],
 ) -> dict[str, int]:
     """Return the distance in memory between the first elements along each axis, if known and nonzero.
 
@@ -494,7 +478,11 @@ def _steps(
 
 
 def fastest_is_reduced(
-    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout], reads: int = 1,
+    fusion: Fusion,
+    nest: Nest,
+    buffers: Mapping[str, ir.Buffer],
+    layouts: Mapping[TensorView, ir.Layout],
+    reads: int = 1,
 ) -> bool:
     """Whether most bytes are contiguous along a reduced axis, so that loops are over rows and not columns.
 
@@ -503,22 +491,22 @@ def fastest_is_reduced(
     if not nest.reduced or not nest.kept:
         return bool(nest.reduced)
     reduced = {axis.name for axis in nest.reduced}
-    along: dict[tuple[Buffer, bool], int] = {}
+    along: dict[tuple[ir.Buffer, bool], int] = {}
     statements = at_one_point(fusion, nest, buffers, layouts)
     behind = _axes_behind(statements, nest.axes)
-    for statement in walk(statements):
-        for buffer, position in accesses_of(statement):
+    for statement in ir.walk(statements):
+        for buffer, position in ir.accesses_of(statement):
             steps = _steps(buffer, position, nest.axes, behind)
             if not reduced.isdisjoint(steps):
                 fastest = min(steps, key=lambda name: steps[name])
-                times = reads if buffer.role is Role.INPUT else 1
+                times = reads if buffer.role is ir.Role.INPUT else 1
                 along[buffer, fastest in reduced] = times * buffer.size * buffer.dtype.itemsize
     inside, across = (sum(n for (_, inner), n in along.items() if inner is which) for which in (True, False))
     return inside >= across
 
 
 def even_run(
-    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
+    fusion: Fusion, nest: Nest, buffers: Mapping[str, ir.Buffer], layouts: Mapping[TensorView, ir.Layout],
     axes: Sequence[Axis],
 ) -> int:
     """Return how many of the innermost ``axes`` have a single stride in every access and can be one loop."""
@@ -529,17 +517,17 @@ def even_run(
         ranges["run"] = (0, max(prod(a.extent for a in run) - 1, 0))
         places = axis_indices(run, index_var("run"), ranges)
         statements = trial(fusion, nest, buffers, layouts, places, ranges)
-        if not any(_uneven(statement, "run") for statement in walk(statements)):
+        if not any(_uneven(statement, "run") for statement in ir.walk(statements)):
             return count
     return min(len(axes), 1)
 
 
-def _uneven(statement: Statement, name: str) -> bool:
-    if isinstance(statement, Loop):
+def _uneven(statement: ir.Statement, name: str) -> bool:
+    if isinstance(statement, ir.Loop):
         return True
-    if isinstance(statement, If) and name in variables(statement.condition):
+    if isinstance(statement, ir.If) and name in variables(statement.condition):
         return True
-    for term in every_term(statement):
+    for term in ir.every_term(statement):
         if isinstance(term, Apply) and term.fn in {"floordiv", "mod"} and name in variables(term):
             return True
     return False

@@ -5,40 +5,10 @@ import re
 from dataclasses import replace
 from itertools import chain
 
+from fuser_lab.codegen import emitter
+from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.codegen.cpu_functions import BRANCHING, VECTORIZED, are_called, is_vectorized, vectorized_name
-from fuser_lab.codegen.emitter import (
-    BITS,
-    COMPLEX_FUNCTIONS,
-    CONVERSIONS,
-    REDUCED,
-    TRUNCATIONS,
-    TYPE_NAMES,
-    Emitter,
-    Place,
-    storage_name,
-    used_names,
-)
 from fuser_lab.codegen.index_math import access_of
-from fuser_lab.codegen.kernel_ir import (
-    Alloc,
-    Barrier,
-    Buffer,
-    Kernel,
-    Let,
-    Load,
-    Loop,
-    Phase,
-    Reduce,
-    Role,
-    Scan,
-    Scope,
-    Statement,
-    Store,
-    Transpose,
-    accesses_of,
-    every_term,
-    walk,
-)
 from fuser_lab.cost.planned_cpu import STACK_BYTES
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
@@ -51,13 +21,13 @@ _TYPES = (
     "uint32", "uint64", "uintp",
 )
 _INTRINSICS = (
-    *BITS, *TRUNCATIONS, *COMPLEX_FUNCTIONS.values(),
+    *emitter.BITS, *emitter.TRUNCATIONS, *emitter.COMPLEX_FUNCTIONS.values(),
     "ceil", "common_divisor", "complex_div", "divide_int", "divide_uint", "erfcinv", "erfinv", "floor", "fmax", "fmin",
     "maximum", "maximum_unsigned", "minimum", "modulo_int", "modulo_uint", "nextafter32", "nextafter64",
     "opaque", "philox_uniform", "power_int", "power_uint", "remainder_int", "rint",
     "running_product", "running_sum", "scratch", "shift_left", "shift_right", "transpose", "trunc", "where",
 )
-_NARROW_FLOATS = (*CONVERSIONS, "e4m3_bits", "e5m2_bits")
+_NARROW_FLOATS = (*emitter.CONVERSIONS, "e4m3_bits", "e5m2_bits")
 # Iterations of a grid are distributed over threads; the compiler vectorizes loops over vectors.
 _LOOPS = {ParallelType.grid_x: "parallel", ParallelType.vectorize: "simd", ParallelType.serial: "serial"}
 _THREADS = ("Threaded", "prange")
@@ -66,7 +36,7 @@ _UNSIGNED = frozenset({"abs", "exp", "exp2"})  # their results are positive, 0.0
 _ROUNDINGS = {"floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc"}
 
 _COMPLEX = {
-    "abs": "abs", "div": "complex_div", "sqrt": "np.sqrt", **COMPLEX_FUNCTIONS,
+    "abs": "abs", "div": "complex_div", "sqrt": "np.sqrt", **emitter.COMPLEX_FUNCTIONS,
     **{f"a{name}": f"np.arc{name}" for name in ("cos", "sin", "sinh", "tan", "tanh")},
 }
 
@@ -83,7 +53,7 @@ _FLAGS = ", ".join(f'"{flag}"' for flag in FASTMATH)
 _OPTIONS = ('error_model="numpy"', f"fastmath={{{_FLAGS}}}")
 
 
-class CpuEmitter(Emitter):
+class CpuEmitter(emitter.Emitter):
     """Prints Numba CPU kernels."""
 
     form = Form.CORES
@@ -92,11 +62,11 @@ class CpuEmitter(Emitter):
     called_powers = frozenset({DataType.Float, DataType.Double})
     rounded_before = frozenset({DataType.BFloat16, DataType.Float8_e4m3fn, DataType.Float8_e5m2})
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: ir.Kernel) -> None:
         super().__init__(kernel)
         self._counters: set[str] = set()
         # By signature and code: the name of a function, and its first statement.
-        self._called: dict[tuple[str, str], tuple[str, Place]] = {}
+        self._called: dict[tuple[str, str], tuple[str, emitter.Place]] = {}
         self._unsigned: frozenset[str] = frozenset()  # values that are positive, 0.0 or NaN
         self._on_stack = 0  # bytes
         self._calls = any(are_called(phase.body) for phase in kernel.phases)
@@ -107,29 +77,30 @@ class CpuEmitter(Emitter):
         lines = ["import math"] if "math." in body else []
         if "np." in body:
             lines += ["", "import numpy as np"]
-        if names := used_names(body, _TYPES):
+        if names := emitter.used_names(body, _TYPES):
             lines += ["", f"from numba import {', '.join(sorted(names))}"]
         functions = tuple(dict.fromkeys(VECTORIZED.values()))
         called = functions if self._calls else BRANCHING
         ours = {
-            "called_loops": used_names(body, ("called",)),
+            "called_loops": emitter.used_names(body, ("called",)),
             "cpu_kernels": ("kernel",),
-            "intrinsics_cpu": used_names(body.replace("math.", "math_"), _INTRINSICS),
-            "narrow_floats_cpu": used_names(body, _NARROW_FLOATS),
-            "called_functions": used_names(body, called),
-            "polynomials": used_names(body, tuple(name for name in functions if name not in called)),
-            "threads": used_names(body, _THREADS),
+            "intrinsics_cpu": emitter.used_names(body.replace("math.", "math_"), _INTRINSICS),
+            "narrow_floats_cpu": emitter.used_names(body, _NARROW_FLOATS),
+            "called_functions": emitter.used_names(body, called),
+            "polynomials": emitter.used_names(body, tuple(name for name in functions if name not in called)),
+            "threads": emitter.used_names(body, _THREADS),
         }
         lines += ["", *(f"from fuser_lab.runtime.{m} import {', '.join(fns)}" for m, fns in ours.items() if fns)]
         return [line for i, line in enumerate(lines) if line or (i and lines[i - 1])]
 
-    def decorator(self, phase: Phase) -> None:
+    def decorator(self, phase: ir.Phase) -> None:
         """Print the compilation options and the signature."""
         self._on_stack = 0
         self._unsigned = _unsigned_values(phase)
-        types = [f"{storage_name(b)}[::1]" for b in phase.buffers] + [TYPE_NAMES[v.dtype] for v in phase.scalars]
-        types += [TYPE_NAMES[size.dtype] for size in phase.sizes]
-        parallel = any(isinstance(s, Loop) and s.parallel is ParallelType.grid_x for s in walk(phase.body))
+        types = [f"{emitter.storage_name(b)}[::1]" for b in phase.buffers]
+        types += [emitter.TYPE_NAMES[scalar.dtype] for scalar in phase.scalars]
+        types += [emitter.TYPE_NAMES[size.dtype] for size in phase.sizes]
+        parallel = any(isinstance(s, ir.Loop) and s.parallel is ParallelType.grid_x for s in ir.walk(phase.body))
         if parallel:
             _check_shared(phase)
         options = [*_OPTIONS, "nogil=True"]
@@ -142,21 +113,20 @@ class CpuEmitter(Emitter):
         self._line(f"    {', '.join(options)},")
         self._line(")")
 
-    def _statement(self, statement: Statement) -> None:
+    def _statement(self, statement: ir.Statement) -> None:
         match statement:
-            case Store(buffer=buffer, position=position, value=Apply(_, "max", (Load() as running, x)) as step) if (
-                running.buffer == buffer and running.position == position and _is_unsigned(x, self._unsigned)
+            case ir.Store(buffer=buffer, position=at, value=Apply(_, "max", (ir.Load() as running, x)) as step) if (
+                running.buffer == buffer and running.position == at and _is_unsigned(x, self._unsigned)
             ):
                 text = self._call("maximum_unsigned", step.args)
                 self._line(f"{self.loaded(running)} = {text}", statement.origin)
             case _:
                 super()._statement(statement)
 
-    def loop(self, loop: Loop) -> None:
+    def loop(self, loop: ir.Loop) -> None:
         """Print a loop, or the call of its function; the compiler vectorizes the innermost."""
         if loop.parallel not in _LOOPS:
-            msg = f"the CPU cannot run a loop over {loop.parallel.value}."
-            raise CodegenError(msg)
+            raise CodegenError(f"the CPU cannot run a loop over {loop.parallel.value}.")
         parallel = loop.parallel is ParallelType.grid_x
         if not parallel and isinstance(loop.start, Const):
             self._counters.add(loop.var)  # the compiler knows that it is not negative
@@ -166,7 +136,7 @@ class CpuEmitter(Emitter):
             self.serial_loop(loop, "prange" if parallel else "range")
         self._counters.discard(loop.var)
 
-    def _call_of(self, loop: Loop) -> None:
+    def _call_of(self, loop: ir.Loop) -> None:
         """Print the call of a loop's function, and keep the function unless one has the same code but for names."""
         first = self._next
         with self._apart() as body, self._indent():
@@ -214,14 +184,14 @@ class CpuEmitter(Emitter):
         """Whether a function takes longer than a branch; fuser_lab's functions for Float are vectorized."""
         return super().is_slow(term) and not is_vectorized(term)
 
-    def loaded(self, load: Load) -> str:
+    def loaded(self, load: ir.Load) -> str:
         """Return an element of a buffer in its compute type; scratch memory of a narrower float has its bits."""
         text = super().loaded(load)
-        return f"{REDUCED[load.buffer.dtype]}_to_float({text})" if _has_bits(load.buffer) else text
+        return f"{emitter.REDUCED[load.buffer.dtype]}_to_float({text})" if _has_bits(load.buffer) else text
 
-    def stored(self, buffer: Buffer, value: Term) -> str:
+    def stored(self, buffer: ir.Buffer, value: Term) -> str:
         """Return a value in its storage type."""
-        return super().stored(replace(buffer, role=Role.WORKSPACE) if _has_bits(buffer) else buffer, value)
+        return super().stored(replace(buffer, role=ir.Role.WORKSPACE) if _has_bits(buffer) else buffer, value)
 
     def subscript(self, position: Term) -> str:
         """Return a position as unsigned, because testing for negative positions prevents vectorization."""
@@ -229,7 +199,7 @@ class CpuEmitter(Emitter):
             return self.term(position)
         return f"uintp({self.term(position)})"
 
-    def alloc(self, statement: Alloc) -> None:
+    def alloc(self, statement: ir.Alloc) -> None:
         """Print the allocation of a row, on the stack of the thread if it fits."""
         buffer = statement.buffer
         name = _element_name(buffer)
@@ -241,28 +211,26 @@ class CpuEmitter(Emitter):
             text = f"np.empty({buffer.size}, np.{'bool_' if name == 'boolean' else name})"
         self._line(f"{buffer.name} = {text}", statement.origin)
 
-    def of_target(self, statement: Statement) -> None:
+    def of_target(self, statement: ir.Statement) -> None:
         """Print the call that moves a tile through vector registers."""
-        if not isinstance(statement, Transpose):
+        if not isinstance(statement, ir.Transpose):
             super().of_target(statement)
             return
         where = f"{statement.source.name}, {statement.target.name}, {self.subscript(statement.start)}"
         sizes = ", ".join(map(str, (statement.rows, statement.columns, *statement.pitches)))
         self._line(f"transpose({where}, {sizes})", statement.origin)
 
-    def reduce(self, statement: Reduce) -> None:
+    def reduce(self, statement: ir.Reduce) -> None:
         """Raise CodegenError: CPU kernels combine results through memory."""
-        msg = f"the CPU cannot run a reduction over {statement.scope.value} threads."
-        raise CodegenError(msg)
+        raise CodegenError(f"the CPU cannot run a reduction over {statement.scope.value} threads.")
 
-    def scan(self, statement: Scan) -> None:
+    def scan(self, statement: ir.Scan) -> None:
         """Print a loop in which all parts advance together, then one per part that adds the preceding total.
 
         A step of a part depends on the previous one; the steps of other parts hide its latency.
         """
-        if statement.scope is not Scope.THREAD:
-            msg = f"the CPU cannot run a scan over {statement.scope.value} threads."
-            raise CodegenError(msg)
+        if statement.scope is not ir.Scope.THREAD:
+            raise CodegenError(f"the CPU cannot run a scan over {statement.scope.value} threads.")
         buffer, carry, each, origin = statement.buffer, statement.carry, statement.each, statement.origin
         if statement.fn in SLOW:
             self._scan_of_functions(statement)
@@ -270,8 +238,8 @@ class CpuEmitter(Emitter):
         part_totals = [Var(buffer.dtype, f"{carry.name}_{part}") for part in range(statement.parts)]
         place, before = Var(DataType.Index, f"{carry.name}_at"), Var(buffer.dtype, f"{carry.name}_before")
 
-        def element(part: int, at: Term) -> Load:
-            return Load(buffer.dtype, buffer, at + part * each if part else at)
+        def element(part: int, at: Term) -> ir.Load:
+            return ir.Load(buffer.dtype, buffer, at + part * each if part else at)
 
         def folded(a: Term, b: Term) -> str:
             return self.term(Apply(a.dtype, statement.fn, (a, b)))
@@ -292,19 +260,19 @@ class CpuEmitter(Emitter):
             self._line(f"{carry.name} = {folded(carry, cast(running, carry.dtype))}", origin)
         self._counters.discard(place.name)
 
-    def _scan_of_functions(self, statement: Scan) -> None:
+    def _scan_of_functions(self, statement: ir.Scan) -> None:
         """Print such loops for a function that vectors compute: their lanes are the parts, then elements of a part."""
         buffer, carry, each, origin = statement.buffer, statement.carry, statement.each, statement.origin
         place, part = Var(DataType.Index, f"{carry.name}_at"), Var(DataType.Index, f"{carry.name}_part")
         before = Var(buffer.dtype, f"{carry.name}_before")
-        totals = Buffer(name=f"{carry.name}_parts", dtype=buffer.dtype, size=statement.parts, role=Role.SCRATCH)
-        total, element = Load(buffer.dtype, totals, part), Load(buffer.dtype, buffer, place + part * each)
+        totals = ir.Buffer(name=f"{carry.name}_parts", dtype=buffer.dtype, size=statement.parts, role=ir.Role.SCRATCH)
+        total, element = ir.Load(buffer.dtype, totals, part), ir.Load(buffer.dtype, buffer, place + part * each)
 
         def folded(a: Term, b: Term) -> str:
             return self.term(Apply(a.dtype, statement.fn, (a, b)))
 
         self._counters |= {place.name, part.name}
-        self.alloc(Alloc(buffer=totals, origin=origin))
+        self.alloc(ir.Alloc(buffer=totals, origin=origin))
         self._line(f"for {part.name} in range({statement.parts}):", origin)
         with self._indent():
             self._line(f"{self.term(total)} = {self.constant(buffer.dtype, statement.identity)}", origin)
@@ -323,10 +291,9 @@ class CpuEmitter(Emitter):
             self._line(f"{carry.name} = {folded(carry, cast(total, carry.dtype))}", origin)
         self._counters -= {place.name, part.name}
 
-    def barrier(self, statement: Barrier) -> None:
+    def barrier(self, statement: ir.Barrier) -> None:
         """Raise CodegenError: threads synchronize only at the end of a parallel loop."""
-        msg = "the CPU cannot run a barrier."
-        raise CodegenError(msg)
+        raise CodegenError("the CPU cannot run a barrier.")
 
     def function(self, term: Apply) -> str:
         """Return a call of a mathematical function."""
@@ -346,41 +313,41 @@ class CpuEmitter(Emitter):
         if fn in {"isnan", "isinf", "isfinite", "sqrt"}:
             return self._call(f"math.{fn}", args)
         if fn in {"erfinv", "erfcinv"}:
-            return f"{TYPE_NAMES[term.dtype]}({self._call(fn, args)})"
+            return f"{emitter.TYPE_NAMES[term.dtype]}({self._call(fn, args)})"
         if fn == "nextafter":
             return self._call("nextafter64" if operand is DataType.Double else "nextafter32", args)
         if fn == "signbit":
             return f"(math.copysign({self.constant(operand, 1)}, {self.term(args[0])}) < 0)"
         if fn != "philox_uniform":
             raise self.unsupported(term)
-        return f"{TYPE_NAMES[term.dtype]}({self._call(fn, args)})"
+        return f"{emitter.TYPE_NAMES[term.dtype]}({self._call(fn, args)})"
 
 
-def _names_of(loop: Loop) -> tuple[set[str], dict[str, str]]:
+def _names_of(loop: ir.Loop) -> tuple[set[str], dict[str, str]]:
     """Return the names in a loop, and the types of those that it takes from outside of it."""
-    inside = list(walk((loop,)))
-    terms = [term for statement in inside for term in every_term(statement)]
-    read = {term.name: TYPE_NAMES[term.dtype] for term in terms if isinstance(term, Var)}
-    local = {s.name if isinstance(s, Let) else s.var for s in inside if isinstance(s, Let | Loop)}
-    buffers = {b.name: f"{_element_name(b)}[::1]" for statement in inside for b, _ in accesses_of(statement)}
+    inside = list(ir.walk((loop,)))
+    terms = [term for statement in inside for term in ir.every_term(statement)]
+    read = {term.name: emitter.TYPE_NAMES[term.dtype] for term in terms if isinstance(term, Var)}
+    local = {s.name if isinstance(s, ir.Let) else s.var for s in inside if isinstance(s, ir.Let | ir.Loop)}
+    buffers = {b.name: f"{_element_name(b)}[::1]" for statement in inside for b, _ in ir.accesses_of(statement)}
     types = {name: kind for name, kind in (read | buffers).items() if name not in local}
     return local | types.keys(), types
 
 
-def _element_name(buffer: Buffer) -> str:
+def _element_name(buffer: ir.Buffer) -> str:
     """Return Numba's name of the type of a buffer's elements."""
-    has_words = buffer.role is not Role.SCRATCH or _has_bits(buffer)
-    return storage_name(buffer) if has_words else TYPE_NAMES[buffer.dtype]
+    has_words = buffer.role is not ir.Role.SCRATCH or _has_bits(buffer)
+    return emitter.storage_name(buffer) if has_words else emitter.TYPE_NAMES[buffer.dtype]
 
 
-def _has_bits(buffer: Buffer) -> bool:
+def _has_bits(buffer: ir.Buffer) -> bool:
     """Whether scratch memory holds elements as they are in a tensor."""
-    return buffer.role is Role.SCRATCH and buffer.dtype.is_reduced_float
+    return buffer.role is ir.Role.SCRATCH and buffer.dtype.is_reduced_float
 
 
-def _unsigned_values(phase: Phase) -> frozenset[str]:
+def _unsigned_values(phase: ir.Phase) -> frozenset[str]:
     """Return the names whose values are all positive, 0.0 or NaN, so that their zeros need not be told apart."""
-    made = [statement for statement in walk(phase.body) if isinstance(statement, Let)]
+    made = [statement for statement in ir.walk(phase.body) if isinstance(statement, ir.Let)]
     unsigned = frozenset(let.name for let in made)
     while signed := {let.name for let in made if let.name in unsigned and not _is_unsigned(let.value, unsigned)}:
         unsigned -= signed
@@ -405,15 +372,15 @@ def _is_infinite(term: Term) -> bool:
     return isinstance(term, Const) and term.dtype.is_float and math.isinf(term.value.real)
 
 
-def _is_rolled(phase: Phase) -> bool:
+def _is_rolled(phase: ir.Phase) -> bool:
     """Whether LLVM should vectorize before it unrolls.
 
     It should if innermost loops are short, but not shorter than a vector, and contiguous in memory. If they are
     strided, an enclosing loop is contiguous, which LLVM vectorizes once they are unrolled.
     """
     rounds = {}
-    for loop in walk(phase.body):
-        if not isinstance(loop, Loop) or any(isinstance(inside, Loop) for inside in walk(loop.body)):
+    for loop in ir.walk(phase.body):
+        if not isinstance(loop, ir.Loop) or any(isinstance(inside, ir.Loop) for inside in ir.walk(loop.body)):
             continue
         if isinstance(loop.start, Const) and isinstance(loop.stop, Const):
             rounds[loop] = int(loop.stop.value.real - loop.start.value.real)
@@ -422,16 +389,16 @@ def _is_rolled(phase: Phase) -> bool:
     return shortest >= SHORTEST_ROLLED and any(map(_walks_along_memory, short))
 
 
-def _walks_along_memory(loop: Loop) -> bool:
+def _walks_along_memory(loop: ir.Loop) -> bool:
     """Whether some access of a loop advances by one element per iteration."""
-    accesses = chain.from_iterable(map(accesses_of, walk(loop.body)))
+    accesses = chain.from_iterable(map(ir.accesses_of, ir.walk(loop.body)))
     return any(access_of(buffer, position, loop.var).step == 1 for buffer, position in accesses)
 
 
-def _check_shared(phase: Phase) -> None:
+def _check_shared(phase: ir.Phase) -> None:
     """Raise CodegenError unless a phase can run in threads, which all execute the code outside its parallel loop."""
-    parallel = [s for s in walk(phase.body) if isinstance(s, Loop) and s.parallel is ParallelType.grid_x]
+    parallel = [s for s in ir.walk(phase.body) if isinstance(s, ir.Loop) and s.parallel is ParallelType.grid_x]
     around = [s for s in phase.body if s not in parallel]
-    if len(parallel) > 1 or len(around) == len(phase.body) or not all(isinstance(s, Let | Alloc) for s in around):
+    if len(parallel) > 1 or len(around) == len(phase.body) or not all(isinstance(s, ir.Let | ir.Alloc) for s in around):
         msg = f"{phase.name}: a parallel phase must have a single outermost loop and no stores outside it."
         raise CodegenError(msg)

@@ -331,8 +331,7 @@ def schedules_of(request: KernelRequest) -> tuple[NestChoice, ...]:
 
 def _check(request: KernelRequest) -> None:
     if request.target not in names():
-        msg = f"unknown target {request.target!r}; choose from {', '.join(map(repr, names()))}."
-        raise CodegenError(msg)
+        raise CodegenError(f"unknown target {request.target!r}; choose from {', '.join(map(repr, names()))}.")
 
 
 def generated_from(kernel: Kernel, origins: Mapping[str, str] | None = None) -> GeneratedKernel:

@@ -49,25 +49,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.codegen.index_math import negate, variables
-from fuser_lab.codegen.kernel_ir import (
-    Block,
-    Buffer,
-    If,
-    Let,
-    Load,
-    Loop,
-    Reduce,
-    Role,
-    Statement,
-    Store,
-    VectorLoad,
-    VectorStore,
-    every_term,
-    map_blocks,
-    replace_terms,
-    walk,
-)
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import COMPARISONS, Apply, Const, Term, Var, index
@@ -98,7 +81,7 @@ loop(
 """
 
 
-def rewrite(body: Block) -> Block:
+def rewrite(body: ir.Block) -> ir.Block:
     """Return statements with cheaper values, and without values that are no longer used."""
     replaced = _block(body, {})
     if replaced == body:
@@ -107,22 +90,22 @@ def rewrite(body: Block) -> Block:
     return without(replaced, gone)
 
 
-def names_of(body: Block) -> set[str]:
+def names_of(body: ir.Block) -> set[str]:
     """Return the names of the variables that statements read."""
-    terms = (term for statement in walk(body) for term in every_term(statement))
+    terms = (term for statement in ir.walk(body) for term in ir.every_term(statement))
     return {term.name for term in terms if isinstance(term, Var)}
 
 
-def _block(body: Block, definitions: Mapping[str, Term]) -> Block:
+def _block(body: ir.Block, definitions: Mapping[str, Term]) -> ir.Block:
     inner = dict(definitions)
-    result: list[Statement] = []
+    result: list[ir.Statement] = []
     for statement in body:
         match statement:
-            case Let(name=name, value=value) if not statement.update:
+            case ir.Let(name=name, value=value) if not statement.update:
                 inner[name] = value
                 result.append(replace(statement, value=_cheaper(value, inner)))
             case _:
-                result.append(map_blocks(statement, partial(_block, definitions=inner)))
+                result.append(ir.map_blocks(statement, partial(_block, definitions=inner)))
     return tuple(result)
 
 
@@ -173,22 +156,22 @@ def _without_bounds(value: Term, definitions: Mapping[str, Term]) -> Term:
             return value
 
 
-def without(body: Block, names: set[str]) -> Block:
+def without(body: ir.Block, names: set[str]) -> ir.Block:
     """Return statements without the assignments to some variables."""
     return tuple(
-        map_blocks(statement, partial(without, names=names)) for statement in body
-        if not isinstance(statement, Let) or statement.name not in names
+        ir.map_blocks(statement, partial(without, names=names)) for statement in body
+        if not isinstance(statement, ir.Let) or statement.name not in names
     )
 
 
-def without_equal_branches(body: Block) -> Block:
+def without_equal_branches(body: ir.Block) -> ir.Block:
     """Return statements without branches of which both sides assign the same value to the same name."""
     return tuple(new for statement in body for new in _without_equal(statement))
 
 
-def _without_equal(statement: Statement) -> Block:
-    inner = map_blocks(statement, without_equal_branches)
-    if not isinstance(inner, If):
+def _without_equal(statement: ir.Statement) -> ir.Block:
+    inner = ir.map_blocks(statement, without_equal_branches)
+    if not isinstance(inner, ir.If):
         return (inner,)
     last, other = _in_one(inner.then), _in_one(inner.otherwise)
     if last is None or other is None or (last.name, last.value) != (other.name, other.value):
@@ -196,36 +179,36 @@ def _without_equal(statement: Statement) -> Block:
     return (replace(last, note=inner.note),)
 
 
-def _in_one(block: Block) -> Let | None:
+def _in_one(block: ir.Block) -> ir.Let | None:
     """Return the last assignment of a block, with its value in terms of the names before the block.
 
     None is returned for a block with other statements than assignments, or with a value that is used twice.
     """
     values: dict[str, Term] = {}
-    uses = Counter(t.name for s in block for t in every_term(s) if isinstance(t, Var))
+    uses = Counter(t.name for s in block for t in ir.every_term(s) if isinstance(t, Var))
     for statement in block:
-        if not isinstance(statement, Let) or statement.update or uses[statement.name] > 1:
+        if not isinstance(statement, ir.Let) or statement.update or uses[statement.name] > 1:
             return None
-        values[statement.name] = replace_terms(
+        values[statement.name] = ir.replace_terms(
             statement.value, lambda term: values.get(term.name) if isinstance(term, Var) else None,
         )
     last = block[-1] if block else None
-    return replace(last, value=values[last.name]) if isinstance(last, Let) else None
+    return replace(last, value=values[last.name]) if isinstance(last, ir.Let) else None
 
 
 MOST_VALUES = crossover("branches.values")
-_REGISTERS = frozenset({Role.SCRATCH, Role.WORDS})
+_REGISTERS = frozenset({ir.Role.SCRATCH, ir.Role.WORDS})
 _CHEAP = frozenset({"add", "sub", "mul", "neg", "cast", "select", "and", "or", "not"}) | COMPARISONS
 
 
-def made_of_data(body: Block) -> frozenset[str]:
+def made_of_data(body: ir.Block) -> frozenset[str]:
     """Return the names of index variables whose values are loaded, or computed from loaded values."""
     names: set[str] = set()
-    for statement in walk(body):
-        if isinstance(statement, Let) and statement.value.dtype is DataType.Index:
+    for statement in ir.walk(body):
+        if isinstance(statement, ir.Let) and statement.value.dtype is DataType.Index:
             parts = list(statement.value.walk())
-            loaded = any(isinstance(t, Load) or (isinstance(t, Var) and t.dtype is not DataType.Index) for t in parts)
-            if loaded or any(isinstance(t, Var) and t.name in names for t in parts):
+            of_values = any(isinstance(t, Var) and (t.dtype is not DataType.Index or t.name in names) for t in parts)
+            if of_values or any(isinstance(t, ir.Load) for t in parts):
                 names.add(statement.name)
     return frozenset(names)
 
@@ -236,35 +219,37 @@ def depends_on(condition: Term, names: Iterable[str]) -> bool:
     return any(isinstance(term, Var) and term.name in name_set for term in condition.walk())
 
 
-def unconditional(body: Block) -> Block:
+def unconditional(body: ir.Block) -> ir.Block:
     """Return statements without branches on data-dependent positions, if both sides only load and select."""
     data = made_of_data(body)
-    names = Counter(s.name for s in walk(body) if isinstance(s, Let) and not s.update)
+    names = Counter(s.name for s in ir.walk(body) if isinstance(s, ir.Let) and not s.update)
     return _with_unconditional(body, data, names) if data else body
 
 
-def indexes_registers(loop: Loop) -> bool:
+def indexes_registers(loop: ir.Loop) -> bool:
     """Whether the variable of a loop indexes an array that a thread keeps."""
-    statements = list(walk(loop.body))
-    accesses = (*statements, *(term for statement in statements for term in every_term(statement)))
+    statements = list(ir.walk(loop.body))
+    accesses = (*statements, *(term for statement in statements for term in ir.every_term(statement)))
     return any(
-        isinstance(access, Load | Store) and access.buffer.role in _REGISTERS and loop.var in variables(access.position)
+        isinstance(access, ir.Load | ir.Store)
+        and access.buffer.role in _REGISTERS
+        and loop.var in variables(access.position)
         for access in accesses
     )
 
 
-def _with_unconditional(body: Block, data: frozenset[str], names: Counter[str]) -> Block:
+def _with_unconditional(body: ir.Block, data: frozenset[str], names: Counter[str]) -> ir.Block:
     return tuple(new for statement in body for new in _statement(statement, data, names))
 
 
-def _statement(statement: Statement, data: frozenset[str], names: Counter[str]) -> Block:
-    inner = map_blocks(statement, partial(_with_unconditional, data=data, names=names))
-    if isinstance(inner, If) and depends_on(inner.condition, data):
+def _statement(statement: ir.Statement, data: frozenset[str], names: Counter[str]) -> ir.Block:
+    inner = ir.map_blocks(statement, partial(_with_unconditional, data=data, names=names))
+    if isinstance(inner, ir.If) and depends_on(inner.condition, data):
         return _selection(inner, names) or (inner,)
     return (inner,)
 
 
-def _selection(choice: If, names: Counter[str]) -> Block:
+def _selection(choice: ir.If, names: Counter[str]) -> ir.Block:
     """Return a branch-free selection between two values; empty if the branches do anything else.
 
     ``names`` counts the definitions of each name: values of a branch that share theirs with others get new ones,
@@ -272,13 +257,13 @@ def _selection(choice: If, names: Counter[str]) -> Block:
     """
     then, otherwise = choice.then, choice.otherwise
     both = (*then, *otherwise)
-    values = [s for s in both if isinstance(s, Let) and not s.update]
+    values = [s for s in both if isinstance(s, ir.Let) and not s.update]
     if len(values) < len(both) or not then or not otherwise or len(both) > MOST_VALUES + 2:
         return ()
     last, other = values[len(then) - 1], values[-1]
     if last.name != other.name or not all(_is_cheap(s.value) for s in values):
         return ()
-    result: list[Statement] = []
+    result: list[ir.Statement] = []
     sides = []
     for block, condition in ((values[: len(then)], choice.condition), (values[len(then) :], negate(choice.condition))):
         renamed: dict[str, str] = {}
@@ -297,7 +282,7 @@ def _selection(choice: If, names: Counter[str]) -> Block:
 
 def _is_cheap(value: Term) -> bool:
     """Whether a value may be computed and discarded: it is cheap, and each of its loads can be made safe."""
-    loads = [term for term in value.walk() if isinstance(term, Load)]
+    loads = [term for term in value.walk() if isinstance(term, ir.Load)]
     functions = {term.fn for term in value.walk() if isinstance(term, Apply) and term.dtype is not DataType.Index}
     return functions <= _CHEAP and all(load.buffer.role in _REGISTERS or load.buffer.size for load in loads)
 
@@ -314,11 +299,11 @@ def _within(value: Term, condition: Term, renamed: Mapping[str, str]) -> Term:
     match value:
         case Var(dtype, name):
             return Var(dtype, renamed.get(name, name))
-        case Load(dtype, buffer, position):
+        case ir.Load(dtype, buffer, position):
             place = _within(position, condition, renamed)
             if buffer.role not in _REGISTERS:
                 place = Apply(DataType.Index, "select", (condition, place, index(0)))
-            return Load(dtype, buffer, place)
+            return ir.Load(dtype, buffer, place)
         case Apply(dtype, fn, args):
             return Apply(dtype, fn, tuple(_within(arg, condition, renamed) for arg in args))
         case _:
@@ -344,17 +329,17 @@ class _Placed:
 
     place: int
     end: int
-    statement: Statement
+    statement: ir.Statement
 
 
-def narrow_values(body: tuple[Statement, ...], paired: frozenset[DataType]) -> NarrowValues:
+def narrow_values(body: tuple[ir.Statement, ...], paired: frozenset[DataType]) -> NarrowValues:
     """Return the values of reduced floats that a phase need not round or widen.
 
     ``paired`` are the dtypes that vector stores convert several elements at a time to.
     """
     placed = sorted(_placements(body, 0)[0], key=lambda p: p.place)
     statements = [p.statement for p in placed]
-    names = {s.name for s in statements if isinstance(s, Let) and s.value.dtype.is_reduced_float}
+    names = {s.name for s in statements if isinstance(s, ir.Let) and s.value.dtype.is_reduced_float}
     unrounded, copied = set[int](), set[int]()
     for name in names:
         lets = [p for p in placed if name_set_by(p.statement) == name]
@@ -362,22 +347,22 @@ def narrow_values(body: tuple[Statement, ...], paired: frozenset[DataType]) -> N
             continue  # assigned in a branch and used after it
         for let in lets:
             stores = _stored_only(let, lets, statements)
-            if stores is not None and isinstance(let.statement, Let):
-                group = copied if isinstance(let.statement.value, Load) else unrounded
+            if stores is not None and isinstance(let.statement, ir.Let):
+                group = copied if isinstance(let.statement.value, ir.Load) else unrounded
                 group |= {let.place, *stores}
     return NarrowValues(
         unrounded=frozenset(unrounded), copied=frozenset(copied), wide=frozenset(_wide(statements, copied, paired)),
     )
 
 
-def _placements(body: tuple[Statement, ...], first: int) -> tuple[list[_Placed], int]:
+def _placements(body: tuple[ir.Statement, ...], first: int) -> tuple[list[_Placed], int]:
     """Return the statements of a block with their positions, and the position after it."""
     placements: list[_Placed] = []
-    starts: list[tuple[int, Statement]] = []
+    starts: list[tuple[int, ir.Statement]] = []
     for statement in body:
         starts.append((first, statement))
         first += 1
-        blocks = {Loop: ("body",), If: ("then", "otherwise")}.get(type(statement), ())
+        blocks = {ir.Loop: ("body",), ir.If: ("then", "otherwise")}.get(type(statement), ())
         for block in blocks:
             inner, first = _placements(getattr(statement, block), first)
             placements += inner
@@ -385,19 +370,19 @@ def _placements(body: tuple[Statement, ...], first: int) -> tuple[list[_Placed],
     return placements, first
 
 
-def name_set_by(statement: Statement) -> str | None:
+def name_set_by(statement: ir.Statement) -> str | None:
     """Return the name that a statement assigns."""
     match statement:
-        case Let(name=name) | Reduce(name=name) | Loop(var=name):
+        case ir.Let(name=name) | ir.Reduce(name=name) | ir.Loop(var=name):
             return name
         case _:
             return None
 
 
-def _stored_only(let: _Placed, lets: list[_Placed], statements: list[Statement]) -> list[int] | None:
+def _stored_only(let: _Placed, lets: list[_Placed], statements: list[ir.Statement]) -> list[int] | None:
     """Return the positions of the stores after a Let in its block, if nothing else uses its value; else None."""
     statement = let.statement
-    if not isinstance(statement, Let) or statement.update or not _is_narrow(statement):
+    if not isinstance(statement, ir.Let) or statement.update or not _is_narrow(statement):
         return None
     if any(let.place < other.place < let.end or other.place < let.place < other.end for other in lets):
         return None
@@ -405,50 +390,50 @@ def _stored_only(let: _Placed, lets: list[_Placed], statements: list[Statement])
     return places if places and all(_is_stored(statement, statements[place]) for place in places) else None
 
 
-def _is_narrow(let: Let) -> bool:
+def _is_narrow(let: ir.Let) -> bool:
     """Whether a Let rounds to a reduced float or reads one from memory."""
     match let.value:
         case Apply(dtype, "cast", (operand,)):
             return dtype.is_reduced_float and operand.dtype.is_float and not operand.dtype.is_complex
-        case Load(dtype, buffer):
-            return dtype.is_reduced_float and buffer.dtype is dtype and buffer.role is not Role.SCRATCH
+        case ir.Load(dtype, buffer):
+            return dtype.is_reduced_float and buffer.dtype is dtype and buffer.role is not ir.Role.SCRATCH
         case _:
             return False
 
 
-def _is_stored(let: Let, statement: Statement) -> bool:
+def _is_stored(let: ir.Let, statement: ir.Statement) -> bool:
     """Whether a statement stores the value of a Let in the Let's dtype, and does nothing else with it."""
     match statement:
-        case Store(buffer=buffer, position=position, value=Var(_, name)) if name == let.name:
+        case ir.Store(buffer=buffer, position=position, value=Var(_, name)) if name == let.name:
             positioned = any(isinstance(t, Var) and t.name == name for t in position.walk())
-            return buffer.dtype is let.value.dtype and buffer.role is not Role.SCRATCH and not positioned
+            return buffer.dtype is let.value.dtype and buffer.role is not ir.Role.SCRATCH and not positioned
         case _:
             return False
 
 
-def _uses(name: str, statements: list[Statement]) -> list[int]:
+def _uses(name: str, statements: list[ir.Statement]) -> list[int]:
     """Return the positions of the statements that use a name."""
     return [
         place for place, statement in enumerate(statements)
-        if any(isinstance(t, Var) and t.name == name for t in every_term(statement))
+        if any(isinstance(t, Var) and t.name == name for t in ir.every_term(statement))
     ]
 
 
-def _wide(statements: list[Statement], copied: set[int], paired: frozenset[DataType]) -> Iterator[str]:
+def _wide(statements: list[ir.Statement], copied: set[int], paired: frozenset[DataType]) -> Iterator[str]:
     """Yield the words that are written one by one, all as numbers, and read only by vector stores."""
-    written = dict[Buffer, None]()
-    excluded = set[Buffer]()
+    written = dict[ir.Buffer, None]()
+    excluded = set[ir.Buffer]()
     for place, statement in enumerate(statements):
         match statement:
-            case Store(buffer=buffer) if place not in copied:
+            case ir.Store(buffer=buffer) if place not in copied:
                 written[buffer] = None
-            case Store(buffer=buffer):
+            case ir.Store(buffer=buffer):
                 excluded.add(buffer)
-            case VectorLoad(buffer=buffer, words=words):
+            case ir.VectorLoad(buffer=buffer, words=words):
                 excluded |= {buffer, words}
-            case VectorStore(buffer=buffer):
+            case ir.VectorStore(buffer=buffer):
                 excluded.add(buffer)
-        excluded |= {t.buffer for t in every_term(statement) if isinstance(t, Load)}
+        excluded |= {t.buffer for t in ir.every_term(statement) if isinstance(t, ir.Load)}
     for buffer in written:
-        if buffer.role is Role.WORDS and buffer.dtype in paired and buffer not in excluded:
+        if buffer.role is ir.Role.WORDS and buffer.dtype in paired and buffer not in excluded:
             yield buffer.name

@@ -14,26 +14,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fuser_lab.codegen.kernel_ir import (
-    Buffer,
-    If,
-    Let,
-    Load,
-    Loop,
-    Phase,
-    Reduce,
-    Role,
-    Scan,
-    Send,
-    Statement,
-    Store,
-    VectorLoad,
-    VectorStore,
-)
+from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
 
-GLOBAL: Final = frozenset({Role.INPUT, Role.OUTPUT, Role.UPDATED, Role.WORKSPACE})  # memory that outlives a phase
+# Memory that outlives a phase.
+GLOBAL: Final = frozenset({ir.Role.INPUT, ir.Role.OUTPUT, ir.Role.UPDATED, ir.Role.WORKSPACE})
 Whole = npt.NDArray[np.int64]
 Numbers = npt.NDArray[Any]
 Known = Whole | None  # one number per sample; None for values that depend on data
@@ -56,7 +42,7 @@ class Value(NamedTuple):
 class Samples:
     """The samples of one phase during a walk."""
 
-    def __init__(self, phase: Phase, shape: tuple[int, ...], mask: npt.NDArray[np.bool_]) -> None:
+    def __init__(self, phase: ir.Phase, shape: tuple[int, ...], mask: npt.NDArray[np.bool_]) -> None:
         self._shape = shape  # of a number that is the same for all samples
         self._mask = mask  # of the samples that reach the current statement
         self._seen: dict[Term, Value] = {}  # values of terms, until a variable changes
@@ -70,15 +56,15 @@ class Samples:
         """The place of the current statement, in the unit of the walk."""
         raise NotImplementedError
 
-    def _loop(self, loop: Loop) -> None:
+    def _loop(self, loop: ir.Loop) -> None:
         """Walk a loop."""
         raise NotImplementedError
 
-    def _if(self, statement: If) -> None:
+    def _if(self, statement: ir.If) -> None:
         """Walk the sides of a condition."""
         raise NotImplementedError
 
-    def _access(self, buffer: Buffer, position: Term, count: int, width: int, *, stored: bool) -> Value:
+    def _access(self, buffer: ir.Buffer, position: Term, count: int, width: int, *, stored: bool) -> Value:
         """Record an access to ``count`` elements, ``width`` at a time, and return the position."""
         raise NotImplementedError
 
@@ -88,50 +74,50 @@ class Samples:
     def _chose(self, term: Apply, condition: Value, chosen: Value) -> None:
         """Record the choice between two values by a condition."""
 
-    def _other(self, statement: Statement) -> None:
+    def _other(self, statement: ir.Statement) -> None:
         """Record a statement that neither computes values nor accesses elements in memory one by one."""
 
-    def _count_conversion(self, buffer: Buffer, inside: float) -> None:
+    def _count_conversion(self, buffer: ir.Buffer, inside: float) -> None:
         """Record the conversion of an element between its dtype in memory and that of arithmetic."""
 
     def _all(self, value: int) -> Whole:
         return np.full(self._shape, value, np.int64)
 
-    def _block(self, statements: tuple[Statement, ...]) -> None:
+    def _block(self, statements: tuple[ir.Statement, ...]) -> None:
         for statement in statements:
             self._statement(statement)
 
-    def _statement(self, statement: Statement) -> None:
+    def _statement(self, statement: ir.Statement) -> None:
         match statement:
-            case Loop():
+            case ir.Loop():
                 self._loop(statement)
-            case If():
+            case ir.If():
                 self._if(statement)
-            case Let():
+            case ir.Let():
                 self._assign(statement)
-            case VectorLoad(buffer=buffer, position=position, count=count, width=width):
+            case ir.VectorLoad(buffer=buffer, position=position, count=count, width=width):
                 self._other(statement)
                 self._access(buffer, position, count, width, stored=False)
-            case VectorStore(buffer=buffer, position=position, count=count, width=width):
+            case ir.VectorStore(buffer=buffer, position=position, count=count, width=width):
                 self._other(statement)
                 self._access(buffer, position, count, width, stored=True)
-            case Store(buffer=buffer, position=position, value=value) | Send(
+            case ir.Store(buffer=buffer, position=position, value=value) | ir.Send(
                 buffer=buffer, position=position, value=value,
             ):
                 self._term(value)
                 self._access(buffer, position, 1, 1, stored=True)
                 self._count_conversion(buffer, self._inside)
-            case Reduce(name=name, value=value):
+            case ir.Reduce(name=name, value=value):
                 self._term(value)
                 self._env[name] = Value(None, self._inside)
                 self._other(statement)
-            case Scan(carry=carry):
+            case ir.Scan(carry=carry):
                 self._env[carry.name] = Value(None, self._inside)
                 self._other(statement)
             case _:
                 self._other(statement)
 
-    def _assign(self, statement: Let) -> None:
+    def _assign(self, statement: ir.Let) -> None:
         if statement.name in self._env:
             self._forget()
         value = self._term(statement.value)
@@ -150,10 +136,11 @@ class Samples:
                 return self._env.get(term.name, Value(None, self._inside))
         value = self._seen.get(term)
         if value is None:
-            value = self._seen[term] = self._load_value(term) if isinstance(term, Load) else self._operation_value(term)
+            value = self._load_value(term) if isinstance(term, ir.Load) else self._operation_value(term)
+            self._seen[term] = value
         return value
 
-    def _load_value(self, load: Load) -> Value:
+    def _load_value(self, load: ir.Load) -> Value:
         place = self._access(load.buffer, load.position, 1, 1, stored=False)
         self._count_conversion(load.buffer, place.inside)
         if place.numbers is None or not load.dtype.is_integral:

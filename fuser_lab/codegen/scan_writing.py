@@ -49,8 +49,7 @@ def scan_levels(fusion: Fusion, nest: Nest) -> tuple[tuple[Expr, ...], ...]:
 def check_scanned_columns(nest: Nest) -> None:
     """Refuse columns that are scanned and reduced."""
     if nest.reductions:
-        msg = f"{nest.scans[0].op.name} runs down columns, whose reductions are another kernel."
-        raise CodegenError(msg)
+        raise CodegenError(f"{nest.scans[0].op.name} runs down columns, whose reductions are another kernel.")
 
 
 def open_scan(values: Values, expr: Expr, size: int, *, wide: bool = False, sums: bool = False) -> Running:

@@ -153,11 +153,10 @@ class Elements:
             if not self.scheduled.is_input(name):
                 self._check_reader(tensor, place, reader, at)
                 if self.alone(name):
-                    msg = (
+                    raise ScheduleError(
                         f"{reader.out.name} reads the output {name} in threads that have not written it; "
                         f"use cache_fork on {name}, so that the value read stays in the kernel."
                     )
-                    raise ScheduleError(msg)
             return Load(tensor.dtype, self.buffers[name], simplify(self.layouts[name].position(place), ranges))
         terms = self._check_reader(tensor, place, reader, at)
         if self.scheduled.tensors[name].memory is MemoryType.shared:
@@ -207,5 +206,4 @@ class Elements:
     def _refuse(self, name: str, position: int, reader: Expr, why: str) -> NoReturn:
         axis = self.scheduled.tensors[name].loop[position]
         kind = self.loops.kind((name, position))
-        msg = f"loop {position} of {name} ({axis}, {kind.name}) does not fit {reader.out.name}, {why}."
-        raise ScheduleError(msg)
+        raise ScheduleError(f"loop {position} of {name} ({axis}, {kind.name}) does not fit {reader.out.name}, {why}.")

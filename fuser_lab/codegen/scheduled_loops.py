@@ -81,11 +81,10 @@ class Loops:
             if not other:
                 self._use_own_loops(name, tensor, spread)
             elif not self._follow(name, tensor, spread):
-                msg = (
+                raise ScheduleError(
                     f"{name} shares loops with {other} in which broadcast axes are merged with others, but not all of "
                     f"its loops are loops of one reader; transform it like that reader, or inline it less."
                 )
-                raise ScheduleError(msg)
 
     def _shares_others(self, name: str, tensor: ScheduledTensor, spread: frozenset[int]) -> str:
         """Return a consumer whose shared loops run over elements other than those of the tensor's own transforms."""
@@ -154,11 +153,10 @@ class Loops:
                 slot = self.class_of((name, position))
                 first_kind, other = kinds.setdefault(slot, (kind, name))
                 if first_kind is not kind:
-                    msg = (
+                    raise ScheduleError(
                         f"{name} and {other} share a loop that is parallelized as {kind.value} in the first and "
                         f"as {first_kind.value} in the second."
                     )
-                    raise ScheduleError(msg)
         return {slot: kind for slot, (kind, _) in kinds.items()}
 
     def _check_reductions(self) -> None:
@@ -166,11 +164,10 @@ class Loops:
         for name, tensor in self.scheduled.tensors.items():
             for position, axis in enumerate(tensor.loop):
                 if axis.is_reduction and self.kind((name, position)).is_block and self._extents[name, position] > 1:
-                    msg = (
+                    raise ScheduleError(
                         f"{name} reduces loop {position}, {axis}, which it shares with a tensor that splits it among "
                         "blocks; blocks cannot combine their results in one kernel."
                     )
-                    raise ScheduleError(msg)
 
     def kind(self, slot: Slot) -> ParallelType:
         """Return the parallel type of a loop."""

@@ -11,24 +11,7 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 
-from fuser_lab.codegen.kernel_ir import (
-    Alloc,
-    Buffer,
-    If,
-    Kernel,
-    Launch,
-    Layout,
-    Let,
-    Loop,
-    Phase,
-    Role,
-    Statement,
-    arguments_of,
-    every_term,
-    layout_of,
-    map_blocks,
-    walk,
-)
+from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.codegen.kernel_passes import with_passes
 from fuser_lab.codegen.scheduled_elements import BLOCKS, NUMBERS, THREADS, Elements
 from fuser_lab.codegen.scheduled_loops import Loops, index_of
@@ -53,9 +36,9 @@ Sizes = Mapping[ParallelType, int]
 
 def lower_scheduled(
     scheduled: ScheduledFusion, rules: Rules, target: str, name: str,
-    strides: Mapping[str, Sequence[int] | Layout] | None = None, alignments: Mapping[str, int] | None = None,
+    strides: Mapping[str, Sequence[int] | ir.Layout] | None = None, alignments: Mapping[str, int] | None = None,
     outputs: Mapping[str, str] | None = None,
-) -> Kernel:
+) -> ir.Kernel:
     """Return the Kernel IR of a scheduled fusion.
 
     Parameters
@@ -85,11 +68,10 @@ def lower_scheduled(
         If the target has no blocks.
     """
     if not target_of(target).has_blocks:
-        msg = (
+        raise CodegenError(
             f"loops over blocks and threads have no kernel for {target!r}: they run on GPUs, and the CPU evaluates "
             f"that kernel in lock step; see source({with_blocks().name!r})."
         )
-        raise CodegenError(msg)
     fusion, resident = scheduled.fusion, _launch_bounds(scheduled)
     _check_ops(fusion)
     loops = Loops(scheduled, rules)
@@ -98,7 +80,7 @@ def lower_scheduled(
     function = name or f"by_hand_{fusion.outputs[0].name}"
     computed = tuple(tv for tv in dict.fromkeys(fusion.outputs) if tv not in fusion.inputs)
     reduces = any(expr.kind is OpKind.REDUCTION for expr in fusion.exprs)
-    kernel = Kernel(
+    kernel = ir.Kernel(
         name=function,
         target=target,
         scheduler=SchedulerType.REDUCTION if reduces else SchedulerType.POINTWISE,
@@ -134,11 +116,10 @@ def _check_ops(fusion: Fusion) -> None:
         op = OPS[expr.op.name]
         is_supported = op.scalar is not None or op.element is not None or op.combine is not None
         if not is_supported or len(expr.tensor_outputs) > 1:
-            msg = (
+            raise UnsupportedError(
                 f"{op.name} ({expr.name}) cannot be scheduled by hand: it has several results, or no "
                 "rule for one element."
             )
-            raise UnsupportedError(msg)
         for tensor in expr.tensor_outputs:
             for axis in tensor.domain.logical:
                 if axis.is_reduction and axis.expanded is not None:
@@ -158,22 +139,21 @@ def _check_hardware(sizes: Sizes) -> None:
         raise ScheduleError(msg)
     blocks = prod(sizes.get(kind, 1) for kind in BLOCKS)
     if blocks > MOST_BLOCKS:
-        msg = f"the schedule needs {blocks} blocks; at most {MOST_BLOCKS} are allowed."
-        raise ScheduleError(msg)
+        raise ScheduleError(f"the schedule needs {blocks} blocks; at most {MOST_BLOCKS} are allowed.")
 
 
 def _elements(
-    loops: Loops, strides: Mapping[str, Sequence[int] | Layout], alignments: Mapping[str, int],
+    loops: Loops, strides: Mapping[str, Sequence[int] | ir.Layout], alignments: Mapping[str, int],
     outputs: Mapping[str, str],
 ) -> Elements:
     """Return the memory of a fusion's tensors, before any loop is opened."""
     fusion = loops.scheduled.fusion
     outside = [*fusion.tensor_inputs, *dict.fromkeys(fusion.outputs)]
-    layouts = {tv.name: layout_of(tv, strides.get(tv.name)) for tv in outside}
+    layouts = {tv.name: ir.layout_of(tv, strides.get(tv.name)) for tv in outside}
     buffers = {
-        tv.name: Buffer(
+        tv.name: ir.Buffer(
             name=outputs.get(tv.name, tv.name), dtype=tv.dtype, size=layouts[tv.name].size,
-            role=Role.INPUT if tv in fusion.inputs else Role.OUTPUT, alignment=alignments.get(tv.name, 16),
+            role=ir.Role.INPUT if tv in fusion.inputs else ir.Role.OUTPUT, alignment=alignments.get(tv.name, 16),
         )
         for tv in outside
     }
@@ -189,43 +169,43 @@ def _is_specialized(scheduled: ScheduledFusion) -> bool:
     return bool(said and said[-1])
 
 
-def _phase(elements: Elements, name: str, target: str, resident: int) -> Phase:
+def _phase(elements: Elements, name: str, target: str, resident: int) -> ir.Phase:
     body, sizes = StatementWriter(elements).body(), elements.loops.hardware
     arrays = elements.memory.arrays.values()
-    shared = [b for b in arrays if b.role is Role.SHARED]
+    shared = [b for b in arrays if b.role is ir.Role.SHARED]
     nbytes = sum(b.nbytes for b in shared)
     if nbytes > STATIC_SHARED:
         parts = ", ".join(f"{b.name} {b.nbytes}" for b in shared)
         msg = f"the schedule needs {nbytes} bytes of shared memory per block ({parts}); at most {STATIC_SHARED} fit."
         raise ScheduleError(msg)
     body = with_initial_values(with_passes(body, target))
-    local = tuple(Alloc(buffer=b) for b in arrays if b.role is not Role.SHARED)
-    body = _bound((*local, *body), tuple(Alloc(buffer=b) for b in shared), sizes)
-    used, scalars = arguments_of(body)
+    local = tuple(ir.Alloc(buffer=b) for b in arrays if b.role is not ir.Role.SHARED)
+    body = _bound((*local, *body), tuple(ir.Alloc(buffer=b) for b in shared), sizes)
+    used, scalars = ir.arguments_of(body)
     x, y, z = (sizes.get(kind, 1) for kind in THREADS)
-    return Phase(
+    return ir.Phase(
         name=name, buffers=tuple(b for b in elements.buffers.values() if b in used), scalars=scalars, body=body,
-        launch=Launch(blocks=prod(sizes.get(kind, 1) for kind in BLOCKS), threads=(x, y * z), resident=resident),
+        launch=ir.Launch(blocks=prod(sizes.get(kind, 1) for kind in BLOCKS), threads=(x, y * z), resident=resident),
     )
 
 
-def _bound(body: tuple[Statement, ...], shared: tuple[Statement, ...], sizes: Sizes) -> tuple[Statement, ...]:
+def _bound(body: tuple[ir.Statement, ...], shared: tuple[ir.Statement, ...], sizes: Sizes) -> tuple[ir.Statement, ...]:
     """Return a body inside its blocks and threads; the directions of a grid are one dimension of the launch."""
     x, y, z = (sizes.get(kind, 1) for kind in THREADS)
     lets, rows = _unfold("row", (ParallelType.block_y, ParallelType.block_z), sizes)
     body = (*lets, *body)
     # Threads that are adjacent in x are adjacent lanes.
     if x > 1:
-        body = (Loop(var="tidx", start=index(0), stop=index(x), parallel=ParallelType.block_x, body=body),)
+        body = (ir.Loop(var="tidx", start=index(0), stop=index(x), parallel=ParallelType.block_x, body=body),)
     if y * z > 1:
-        body = (Loop(var=rows, start=index(0), stop=index(y * z), parallel=ParallelType.block_y, body=body),)
+        body = (ir.Loop(var=rows, start=index(0), stop=index(y * z), parallel=ParallelType.block_y, body=body),)
     lets, block = _unfold("block", BLOCKS, sizes)
     body = (*lets, *shared, *body)
     count = prod(sizes.get(kind, 1) for kind in BLOCKS)
-    return (Loop(var=block, start=index(0), stop=index(count), parallel=ParallelType.grid_x, body=body),)
+    return (ir.Loop(var=block, start=index(0), stop=index(count), parallel=ParallelType.grid_x, body=body),)
 
 
-def _unfold(name: str, kinds: Sequence[ParallelType], sizes: Sizes) -> tuple[tuple[Statement, ...], str]:
+def _unfold(name: str, kinds: Sequence[ParallelType], sizes: Sizes) -> tuple[tuple[ir.Statement, ...], str]:
     """Return the index in each direction from one index over all of them, and the name of that index."""
     used = [kind for kind in kinds if sizes.get(kind, 1) > 1]
     if len(used) < 2:
@@ -234,7 +214,7 @@ def _unfold(name: str, kinds: Sequence[ParallelType], sizes: Sizes) -> tuple[tup
     lets = []
     for kind in used:
         part = whole if kind is used[-1] else apply("mod", whole, sizes[kind])
-        lets.append(Let(name=NUMBERS[kind], value=part))
+        lets.append(ir.Let(name=NUMBERS[kind], value=part))
         whole = apply("floordiv", whole, sizes[kind])
     return tuple(lets), name
 
@@ -243,44 +223,44 @@ def _parameter(value: Scalar) -> Var:
     return Var(DataType.Int if value.dtype is DataType.Index else value.dtype, value.name)
 
 
-def with_initial_values(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+def with_initial_values(body: tuple[ir.Statement, ...]) -> tuple[ir.Statement, ...]:
     """Return statements in which such variables are zero at the beginning, and updated where they are set."""
     begun = _initial_values(body)
     return (*begun, *_updating(body, frozenset(let.name for let in begun)))
 
 
-def _initial_values(body: tuple[Statement, ...]) -> tuple[Let, ...]:
+def _initial_values(body: tuple[ir.Statement, ...]) -> tuple[ir.Let, ...]:
     """Return initial values of the variables that are read outside of the loop or branch that sets them."""
     outside = set(_read_outside(body, frozenset()))
     dtypes: dict[str, DataType] = {}
-    for statement in walk(body):
-        if isinstance(statement, Let) and statement.name in outside:
+    for statement in ir.walk(body):
+        if isinstance(statement, ir.Let) and statement.name in outside:
             dtypes.setdefault(statement.name, statement.value.dtype)
-    return tuple(Let(name=name, value=Const(dtype, 0)) for name, dtype in dtypes.items())
+    return tuple(ir.Let(name=name, value=Const(dtype, 0)) for name, dtype in dtypes.items())
 
 
-def _read_outside(statements: Sequence[Statement], visible: frozenset[str]) -> Iterator[str]:
+def _read_outside(statements: Sequence[ir.Statement], visible: frozenset[str]) -> Iterator[str]:
     """Yield the names that statements read where no block around them has set them before."""
     for statement in statements:
-        names = {t.name for t in every_term(statement) if isinstance(t, Var)}
+        names = {t.name for t in ir.every_term(statement) if isinstance(t, Var)}
         yield from names - visible
         match statement:
-            case Let(name=name, update=update):
+            case ir.Let(name=name, update=update):
                 if update and name not in visible:
                     yield name
                 visible |= {name}
-            case Loop(body=inner):
+            case ir.Loop(body=inner):
                 yield from _read_outside(inner, visible)
-            case If(then=then, otherwise=otherwise):
+            case ir.If(then=then, otherwise=otherwise):
                 yield from _read_outside(then, visible)
                 yield from _read_outside(otherwise, visible)
 
 
-def _updating(body: tuple[Statement, ...], begun: frozenset[str]) -> tuple[Statement, ...]:
+def _updating(body: tuple[ir.Statement, ...], begun: frozenset[str]) -> tuple[ir.Statement, ...]:
     """Return a body that updates the variables that have an initial value."""
-    def updating(statement: Statement) -> Statement:
-        if isinstance(statement, Let) and statement.name in begun:
+    def updating(statement: ir.Statement) -> ir.Statement:
+        if isinstance(statement, ir.Let) and statement.name in begun:
             return replace(statement, update=True)
-        return map_blocks(statement, partial(_updating, begun=begun))
+        return ir.map_blocks(statement, partial(_updating, begun=begun))
 
     return tuple(map(updating, body))

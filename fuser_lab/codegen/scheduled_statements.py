@@ -26,7 +26,7 @@ from fuser_lab.ir.loop_order import Item, group_items
 from fuser_lab.ir.term import Apply, Const, Term, Var, apply, cast, index
 from fuser_lab.ir.transform import GLOBAL, MemoryType, ParallelType
 from fuser_lab.ops import OPS
-from fuser_lab.ops.registry import Combine
+from fuser_lab.ops.rules import Combine
 
 _WITHIN = frozenset({ParallelType.unroll, ParallelType.vectorize})  # loops inside a thread
 

@@ -12,28 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
 
+from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.codegen.index_math import is_index
-from fuser_lab.codegen.kernel_ir import (
-    Alloc,
-    Block,
-    Buffer,
-    If,
-    Kernel,
-    Let,
-    Load,
-    Loop,
-    Phase,
-    Reduce,
-    Role,
-    Size,
-    Statement,
-    Store,
-    VectorLoad,
-    VectorStore,
-    accesses_of,
-    every_term,
-    walk,
-)
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var, apply, index
@@ -49,17 +29,17 @@ _COMPARED = frozenset({"lt", "le", "gt", "ge"})
 _SAME = frozenset({"eq", "ne"})
 _LINEAR = frozenset({"add", "sub", "mul"})
 _COUNTED = frozenset({DataType.Float, DataType.Double})  # dtypes of numbers of elements in arithmetic
-_REGISTERS = frozenset({Role.SCRATCH, Role.WORDS})
+_REGISTERS = frozenset({ir.Role.SCRATCH, ir.Role.WORDS})
 
 Names = frozenset[str]
 
 
-def with_sizes(kernel: Kernel) -> Kernel:
+def with_sizes(kernel: ir.Kernel) -> ir.Kernel:
     """Return a kernel that takes the extents of its outermost loops as arguments, unless it is specialized."""
     used = names_in(kernel)
     counts = _counts(kernel)
 
-    def sized(phase: Phase) -> Phase:
+    def sized(phase: ir.Phase) -> ir.Phase:
         if phase.schedule is not None and phase.schedule.specialized:
             return phase
         # Phases do not share parameters, because which of their constants are equal differs between sizes.
@@ -68,22 +48,22 @@ def with_sizes(kernel: Kernel) -> Kernel:
     return replace(kernel, phases=tuple(map(sized, kernel.phases)))
 
 
-def names_in(kernel: Kernel) -> set[str]:
+def names_in(kernel: ir.Kernel) -> set[str]:
     """Return all names that a kernel uses."""
     names = {b.name for b in (*kernel.inputs, *kernel.outputs, *kernel.workspace)} | {v.name for v in kernel.scalars}
     for phase in kernel.phases:
         names.update(size.name for size in phase.sizes)
-        for statement in walk(phase.body):
-            if isinstance(statement, Let | Reduce):
+        for statement in ir.walk(phase.body):
+            if isinstance(statement, ir.Let | ir.Reduce):
                 names.add(statement.name)
-            elif isinstance(statement, Loop):
+            elif isinstance(statement, ir.Loop):
                 names.add(statement.var)
-            elif isinstance(statement, Alloc):
+            elif isinstance(statement, ir.Alloc):
                 names.add(statement.buffer.name)
     return names
 
 
-def _writer(kernel: Kernel, phase: Phase) -> "type[_Sizes]":
+def _writer(kernel: ir.Kernel, phase: ir.Phase) -> "type[_Sizes]":
     """Return what replaces the constants of a phase."""
     if phase.schedule is None:
         return _GuardSizes
@@ -115,7 +95,7 @@ class _Counts:
         return whole & (whole - 1) != 0 and self.elements % whole == 0
 
 
-def _counts(kernel: Kernel) -> _Counts:
+def _counts(kernel: ir.Kernel) -> _Counts:
     depths = {nest.space.depth for nest in kernel.nests if nest.space.reduces_outermost}
     reduced = frozenset(n for depth in depths for n in (depth, depth - 1) if n >= LEAST)
     reduces = any(nest.space.reduced for nest in kernel.nests)
@@ -131,14 +111,14 @@ class _Parameters:
     """
 
     used: set[str]
-    names: dict[tuple[str, Names, DataType, int], Size] = field(default_factory=dict)
+    names: dict[tuple[str, Names, DataType, int], ir.Size] = field(default_factory=dict)
 
     def take(self, kind: str, dtype: DataType, value: int, of: Names = frozenset()) -> Term:
         key = kind, of, dtype, value
         if key not in self.names:
             name = next(n for n in map("n{}".format, range(len(self.used) + 1)) if n not in self.used)
             self.used.add(name)
-            self.names[key] = Size(name=name, dtype=dtype, value=value)
+            self.names[key] = ir.Size(name=name, dtype=dtype, value=value)
         return Var(dtype, self.names[key].name)
 
 
@@ -153,32 +133,32 @@ class _Sizes:
     def __init__(self, taken: _Parameters, counts: _Counts) -> None:
         self._taken, self._counts = taken, counts
 
-    def phase(self, phase: Phase) -> Phase:
+    def phase(self, phase: ir.Phase) -> ir.Phase:
         """Return a phase with the parameters that it uses."""
         body = self.block(phase.body, frozenset(), outermost=True)
         sizes = {size.name: size for size in self._taken.names.values()}
-        terms = (term for statement in walk(body) for term in every_term(statement))
+        terms = (term for statement in ir.walk(body) for term in ir.every_term(statement))
         used = dict.fromkeys(term.name for term in terms if isinstance(term, Var) and term.name in sizes)
         return replace(phase, body=body, sizes=tuple(sizes[name] for name in used))
 
-    def block(self, statements: Block, moving: Names, *, outermost: bool) -> Block:
+    def block(self, statements: ir.Block, moving: Names, *, outermost: bool) -> ir.Block:
         """Return statements with parameters."""
-        result: list[Statement] = []
+        result: list[ir.Statement] = []
         for statement in statements:
             match statement:
-                case Loop():
+                case ir.Loop():
                     result.append(self.loop(statement, moving, outermost=outermost))
-                case Let(name=name, value=value):
+                case ir.Let(name=name, value=value):
                     moving = moving | {name} if self.moves(value, moving) else moving - {name}
                     result.append(replace(statement, value=self.value(value, moving)))
-                case If():
+                case ir.If():
                     result.append(self.choice(statement, moving, outermost=outermost))
-                case Store(position=position, value=value):
+                case ir.Store(position=position, value=value):
                     result.append(replace(
                         statement, position=self.placed(self.position(position, statement.buffer), moving),
                         value=self.compared(value, moving),
                     ))
-                case VectorLoad(position=position, buffer=buffer) | VectorStore(position=position, buffer=buffer):
+                case ir.VectorLoad(position=position, buffer=buffer) | ir.VectorStore(position=position, buffer=buffer):
                     result.append(replace(statement, position=self.placed(self.position(position, buffer), moving)))
                 case _:
                     result.append(statement)
@@ -188,7 +168,7 @@ class _Sizes:
         """Whether a value depends on the outermost loop."""
         return _mentions(value, moving)
 
-    def loop(self, loop: Loop, moving: Names, *, outermost: bool) -> Loop:
+    def loop(self, loop: ir.Loop, moving: Names, *, outermost: bool) -> ir.Loop:
         """Return a loop with parameters in its bounds and in its body."""
         raise NotImplementedError
 
@@ -196,7 +176,7 @@ class _Sizes:
         """Return the value of a variable with parameters."""
         raise NotImplementedError
 
-    def choice(self, statement: If, moving: Names, *, outermost: bool) -> If:
+    def choice(self, statement: ir.If, moving: Names, *, outermost: bool) -> ir.If:
         """Return a conditional with parameters."""
         with self._among(statement.condition, moving, is_guard=not statement.otherwise):
             return replace(
@@ -243,7 +223,7 @@ class _Sizes:
             case _:
                 return self.placed(term, moving)
 
-    def position(self, position: Term, buffer: Buffer) -> Term:
+    def position(self, position: Term, buffer: ir.Buffer) -> Term:
         """Return a position in memory with parameters."""
         return position
 
@@ -288,8 +268,8 @@ class _Sizes:
             case Apply(dtype, fn, args):
                 operands = tuple(self.compared(arg, moving) for arg in args)
                 return term if operands == args else Apply(dtype, fn, operands)
-            case Load(dtype, buffer, position):
-                return Load(dtype, buffer, self.placed(position, moving))
+            case ir.Load(dtype, buffer, position):
+                return ir.Load(dtype, buffer, self.placed(position, moving))
             case Const(dtype, value) if dtype in _COUNTED and value.real in self._counts.reduced:
                 return self._taken.take("count", dtype, int(value.real))
             case _:
@@ -299,9 +279,9 @@ class _Sizes:
 class _CpuSizes(_Sizes):
     """Parameters of CPU kernels: bounds of outermost loops, and of enclosing loops that depend on them."""
 
-    def loop(self, loop: Loop, moving: Names, *, outermost: bool) -> Loop:
+    def loop(self, loop: ir.Loop, moving: Names, *, outermost: bool) -> ir.Loop:
         """Return a loop with parameters in its bounds; short innermost loops keep constants."""
-        nested = any(isinstance(s, Loop) for s in walk(loop.body))
+        nested = any(isinstance(s, ir.Loop) for s in ir.walk(loop.body))
         moves = _mentions(loop.start, moving) or _mentions(loop.stop, moving)
         start, stop = loop.start, loop.stop
         if moves:
@@ -326,13 +306,13 @@ class _ColumnSizes(_CpuSizes):
     anyway, and LLVM optimizes loops over a known number of them.
     """
 
-    def loop(self, loop: Loop, moving: Names, *, outermost: bool) -> Loop:
+    def loop(self, loop: ir.Loop, moving: Names, *, outermost: bool) -> ir.Loop:
         """Return a loop, with parameters in its bounds unless it is over columns.
 
         A loop that begins at 0 is written such that it has an iteration. LLVM then computes the constants of functions
         before the loop. Otherwise it reloads them for each vector, which takes a tenth longer for a softmax.
         """
-        if not any(isinstance(s, Loop) for s in walk(loop.body)):
+        if not any(isinstance(s, ir.Loop) for s in ir.walk(loop.body)):
             return replace(loop, body=self.block(loop.body, moving, outermost=False))
         result = super().loop(loop, moving, outermost=outermost)
         sized = isinstance(loop.stop, Const) and isinstance(result.stop, Var) and loop.start == index(0)
@@ -351,16 +331,16 @@ class _GpuSizes(_Sizes):
     _rounds: Names = frozenset()  # variables of the loops over these iterations
     _rest = False  # whether all indices move: after all iterations, and in reductions of the outermost axis
 
-    def phase(self, phase: Phase) -> Phase:
+    def phase(self, phase: ir.Phase) -> ir.Phase:
         """Return a phase with the parameters that it uses."""
-        self._block = next((s.var for s in walk(phase.body) if isinstance(s, Loop) and _is_grid(s)), "")
-        shared = (s for s in walk(phase.body) if isinstance(s, Loop) and self._is_divided(s))
-        values = (s.value for loop in shared for s in loop.body if isinstance(s, Let))
+        self._block = next((s.var for s in ir.walk(phase.body) if isinstance(s, ir.Loop) and _is_grid(s)), "")
+        shared = (s for s in ir.walk(phase.body) if isinstance(s, ir.Loop) and self._is_divided(s))
+        values = (s.value for loop in shared for s in loop.body if isinstance(s, ir.Let))
         self._distances = frozenset(n for value in values for n in _factors(value, self._block) if n >= LEAST)
         self._rest = bool(self._counts.reduced)
         return super().phase(phase)
 
-    def loop(self, loop: Loop, moving: Names, *, outermost: bool) -> Loop:
+    def loop(self, loop: ir.Loop, moving: Names, *, outermost: bool) -> ir.Loop:
         """Return a loop, with a parameter for its trip count if its iterations are divided among blocks."""
         rounds = self._rounds
         if self._is_divided(loop):
@@ -374,18 +354,18 @@ class _GpuSizes(_Sizes):
         self._rounds = rounds
         return result
 
-    def _is_divided(self, loop: Loop) -> bool:
+    def _is_divided(self, loop: ir.Loop) -> bool:
         """Whether the iterations of a loop are divided among blocks, or read data that blocks stored in a workspace."""
         if loop.parallel is not ParallelType.serial or not isinstance(loop.stop, Const):
             return False
         names, turns, parts, placed = {loop.var}, False, False, False
-        for statement in walk(loop.body):
-            for buffer, position in accesses_of(statement):
+        for statement in ir.walk(loop.body):
+            for buffer, position in ir.accesses_of(statement):
                 if not names.isdisjoint(t.name for t in position.walk() if isinstance(t, Var)):
                     if buffer.role in _REGISTERS:
                         return False
-                    parts |= buffer.role is Role.WORKSPACE and not isinstance(statement, Store | VectorStore)
-            if isinstance(statement, Let) and _mentions(statement.value, names):
+                    parts |= buffer.role is ir.Role.WORKSPACE and not isinstance(statement, ir.Store | ir.VectorStore)
+            if isinstance(statement, ir.Let) and _mentions(statement.value, names):
                 names.add(statement.name)
                 placed |= statement.value.dtype is DataType.Index
                 turns |= statement in loop.body and _mentions(statement.value, {self._block})
@@ -397,7 +377,7 @@ class _GpuSizes(_Sizes):
 
     def moves(self, value: Term, moving: Names) -> bool:
         """Whether a value depends on the outermost extent."""
-        is_in_registers = any(isinstance(term, Load) and term.buffer.role in _REGISTERS for term in value.walk())
+        is_in_registers = any(isinstance(term, ir.Load) and term.buffer.role in _REGISTERS for term in value.walk())
         return is_in_registers or (self._rest and value.dtype is DataType.Index) or super().moves(value, moving)
 
     def value(self, value: Term, moving: Names) -> Term:
@@ -418,7 +398,7 @@ class _GpuSizes(_Sizes):
             case _:
                 return term
 
-    def choice(self, statement: If, moving: Names, *, outermost: bool) -> If:
+    def choice(self, statement: ir.If, moving: Names, *, outermost: bool) -> ir.If:
         """Return a conditional with parameters."""
         match statement.condition:
             case Apply(dtype, "eq", (a, Const() as block)) if _variables(a) & moving:
@@ -431,7 +411,7 @@ class _GpuSizes(_Sizes):
             case _:
                 return super().choice(statement, moving, outermost=outermost)
 
-    def position(self, position: Term, buffer: Buffer) -> Term:
+    def position(self, position: Term, buffer: ir.Buffer) -> Term:
         """Return a position in memory, with parameters for distances that grow with the outermost extent.
 
         These are the distances between the rows of adjacent blocks, and between the equal parts of a tensor that a
@@ -452,29 +432,29 @@ class _GpuSizes(_Sizes):
 class _GuardSizes(_GpuSizes):
     """Parameters of kernels scheduled by hand: bounds of indices only, because trip counts are the user's factors."""
 
-    def _is_divided(self, loop: Loop) -> bool:
+    def _is_divided(self, loop: ir.Loop) -> bool:
         """Return False: the rounds of all loops are constants."""
         return False
 
-    def position(self, position: Term, buffer: Buffer) -> Term:
+    def position(self, position: Term, buffer: ir.Buffer) -> Term:
         """Return a position in memory as it is."""
         return position
 
 
-def _has_parts(buffer: Buffer, apart: int) -> bool:
+def _has_parts(buffer: ir.Buffer, apart: int) -> bool:
     """Whether a buffer outside the kernel has a few equal parts of a size."""
     few = apart >= FAR and LEAST <= buffer.size // apart <= MOST_PARTS
     return few and buffer.size % apart == 0 and not buffer.role.is_allocated
 
 
-def _is_short(loop: Loop) -> bool:
+def _is_short(loop: ir.Loop) -> bool:
     """Whether a loop and its nested loops have few constant iterations in total, as over a window of an image."""
-    loops = [loop, *(s for s in walk(loop.body) if isinstance(s, Loop))]
+    loops = [loop, *(s for s in ir.walk(loop.body) if isinstance(s, ir.Loop))]
     stops = [inner.stop.value.real for inner in loops if isinstance(inner.stop, Const)]
     return len(stops) == len(loops) and prod(stops) <= SHORT
 
 
-def _is_grid(loop: Loop) -> bool:
+def _is_grid(loop: ir.Loop) -> bool:
     return loop.parallel is ParallelType.grid_x
 
 

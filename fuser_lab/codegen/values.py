@@ -130,8 +130,7 @@ class Values:
         last = stop if isinstance(stop, Term) else Const(DataType.Index, stop)
         bound = largest if largest is not None else stop
         if not isinstance(bound, int):
-            msg = f"the loop over {var} has no bound."
-            raise CodegenError(msg)
+            raise CodegenError(f"the loop over {var} has no bound.")
         # Nothing may be hoisted out of a loop that never runs, because it could read an array without elements.
         with self.block({var: (smallest, max(bound - 1, smallest))}, pinned=pinned or bound == 0) as inner:
             yield index_var(var)
@@ -270,8 +269,7 @@ class Values:
         elif OPS[expr.op.name].element is not None:
             result = self._element(expr, tensor, at)
         else:
-            msg = f"{expr.op.name} ({tensor.name}) has no rule for one element; no kernel can compute it."
-            raise CodegenError(msg)
+            raise CodegenError(f"{expr.op.name} ({tensor.name}) has no rule for one element; no kernel can compute it.")
         return result
 
     def scalar(self, value: Scalar) -> Term:
@@ -485,8 +483,7 @@ def result_element(expr: Expr, operands: Sequence[Term]) -> Term:
     """Return one element of a result, given one of each operand."""
     rule = OPS[expr.op.name].scalar
     if rule is None:
-        msg = f"{expr.op.name} has no rule for one element."
-        raise CodegenError(msg)
+        raise CodegenError(f"{expr.op.name} has no rule for one element.")
     out = expr.outputs[0].dtype
     # As in the reference, narrow operands are widened, and the result of the whole expression is rounded once.
     term = rule(*(operands if OPS[expr.op.name].reads_bits else map(_widen, operands)), **dict(expr.attrs))

@@ -17,23 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeGuard
 
-from fuser_lab.codegen.kernel_ir import (
-    Alloc,
-    Block,
-    Buffer,
-    Kernel,
-    Let,
-    Load,
-    Loop,
-    Role,
-    Size,
-    Statement,
-    every_term,
-    map_blocks,
-    rewrite_statements,
-    terms_of,
-    walk,
-)
+from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.codegen.sizes import names_in, with_sizes
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
@@ -45,7 +29,7 @@ Names = frozenset[str]
 _DIVISIONS = frozenset({"floordiv", "mod"})
 
 
-def divisions_before_loops(body: Block, divisors: Names, used: set[str]) -> Block:
+def divisions_before_loops(body: ir.Block, divisors: Names, used: set[str]) -> ir.Block:
     """Return statements that divide by ``divisors``, which are not zero, outside of loops where that is possible.
 
     The names of the results are added to ``used``, the names that the kernel has.
@@ -57,24 +41,24 @@ class _Divisions:
     def __init__(self, divisors: Names, used: set[str]) -> None:
         self._divisors, self._used = divisors, used
 
-    def block(self, body: Block, computed: Names) -> Block:
+    def block(self, body: ir.Block, computed: Names) -> ir.Block:
         """Return statements with the divisions before their loops; ``computed`` values are those before them."""
-        result: list[Statement] = []
+        result: list[ir.Statement] = []
         for statement in body:
             match statement:
-                case Loop():
+                case ir.Loop():
                     fixed = self._movable_divisions(statement, computed)
                     variable_of: dict[Term, Var] = {term: Var(term.dtype, self._name()) for term in fixed}
-                    result += [Let(name=variable_of[term].name, value=_value(term, variable_of)) for term in fixed]
-                    (loop,) = rewrite_statements((statement,), variable_of.get) if variable_of else (statement,)
-                    assert isinstance(loop, Loop)
+                    result += [ir.Let(name=variable_of[term].name, value=_value(term, variable_of)) for term in fixed]
+                    (loop,) = ir.rewrite_statements((statement,), variable_of.get) if variable_of else (statement,)
+                    assert isinstance(loop, ir.Loop)
                     inner = computed | {loop.var} | {name.name for name in variable_of.values()}
                     result.append(replace(loop, body=self.block(loop.body, inner)))
-                case Let(name=name, update=False):
+                case ir.Let(name=name, update=False):
                     computed |= {name}
                     result.append(statement)
                 case _:
-                    result.append(map_blocks(statement, partial(self.block, computed=computed)))
+                    result.append(ir.map_blocks(statement, partial(self.block, computed=computed)))
         return tuple(result)
 
     def _name(self) -> str:
@@ -82,11 +66,11 @@ class _Divisions:
         self._used.add(name)
         return name
 
-    def _movable_divisions(self, loop: Loop, computed: Names) -> list[Apply]:
+    def _movable_divisions(self, loop: ir.Loop, computed: Names) -> list[Apply]:
         """Return the divisions in a loop that only depend on known values, without those in others; quotients first."""
-        inside = list(walk((loop,)))
-        changed = {s.var if isinstance(s, Loop) else s.name for s in inside if isinstance(s, Let | Loop)}
-        terms = (term for statement in inside for term in terms_of(statement))
+        inside = list(ir.walk((loop,)))
+        changed = {s.var if isinstance(s, ir.Loop) else s.name for s in inside if isinstance(s, ir.Let | ir.Loop)}
+        terms = (term for statement in inside for term in ir.terms_of(statement))
         divisions = dict.fromkeys(division for term in terms for division in self._divisions(term, computed - changed))
         return sorted(divisions, key=lambda term: term.fn == "mod")
 
@@ -113,7 +97,7 @@ def _value(term: Apply, variable_of: Mapping[Term, Var]) -> Term:
 
 
 def _is_known(term: Term, computed: Names) -> bool:
-    return term.name in computed if isinstance(term, Var) else not isinstance(term, Load)
+    return term.name in computed if isinstance(term, Var) else not isinstance(term, ir.Load)
 
 
 _PASSED = frozenset({DataType.Index, DataType.Int, DataType.Float, DataType.Double})
@@ -157,7 +141,7 @@ class SharedKernels:
         self._forms: dict[object, _Form] = {}
         self._lock = new_lock()
 
-    def kernel(self, kernel: Kernel) -> Kernel:
+    def kernel(self, kernel: ir.Kernel) -> ir.Kernel:
         """Return a kernel with arguments instead of the numbers that differ from those at other sizes.
 
         Kernels of targets that launch blocks of threads take only extents, because their launches depend on sizes.
@@ -178,7 +162,7 @@ class SharedKernels:
         return _with_arguments(sized, labels)
 
 
-def _without_numbers(kernel: Kernel) -> tuple[object, tuple[Number, ...], tuple[int, ...]]:
+def _without_numbers(kernel: ir.Kernel) -> tuple[object, tuple[Number, ...], tuple[int, ...]]:
     """Return a kernel's statements without numbers as a key, its numbers, and the sizes of its scratch memory."""
     numbers: list[Number] = []
     scratch: list[int] = []
@@ -187,28 +171,28 @@ def _without_numbers(kernel: Kernel) -> tuple[object, tuple[Number, ...], tuple[
         numbers.append((constant.dtype, repr(constant.value)))
         return Const(constant.dtype, 0)
 
-    def memory(buffer: Buffer) -> Buffer:
+    def memory(buffer: ir.Buffer) -> ir.Buffer:
         return _roomy(buffer) if buffer.role.is_allocated else replace(buffer, size=0)
 
     parts = []
     for phase in kernel.phases:
-        scratch += [s.buffer.size for s in walk(phase.body) if isinstance(s, Alloc)]
+        scratch += [s.buffer.size for s in ir.walk(phase.body) if isinstance(s, ir.Alloc)]
         names = tuple((b.name, b.dtype, b.alignment) for b in phase.buffers)
         extents = tuple((size.name, size.dtype) for size in phase.sizes)
-        body = rewrite_statements(phase.body, lambda term: number(term) if _may_be_argument(term) else None, memory)
+        body = ir.rewrite_statements(phase.body, lambda term: number(term) if _may_be_argument(term) else None, memory)
         parts.append((phase.name, names, phase.scalars, extents, _without_notes(body)))
     return (kernel.name, *parts), tuple(numbers), tuple(scratch)
 
 
-def _without_notes(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+def _without_notes(body: tuple[ir.Statement, ...]) -> tuple[ir.Statement, ...]:
     """Return statements that are equal to those of other kernels with the same code."""
-    return tuple(map_blocks(replace(statement, origin=None, note=""), _without_notes) for statement in body)
+    return tuple(ir.map_blocks(replace(statement, origin=None, note=""), _without_notes) for statement in body)
 
 
-def _with_arguments(kernel: Kernel, labels: dict[int, int]) -> Kernel:
+def _with_arguments(kernel: ir.Kernel, labels: dict[int, int]) -> ir.Kernel:
     """Return a kernel with one argument per label instead of the numbers with that label."""
     used = names_in(kernel)
-    sizes: dict[tuple[int, DataType], Size] = {}
+    sizes: dict[tuple[int, DataType], ir.Size] = {}
     place = -1
 
     def number(constant: Const) -> Term:
@@ -220,15 +204,15 @@ def _with_arguments(kernel: Kernel, labels: dict[int, int]) -> Kernel:
         if key not in sizes:
             name = next(n for n in map("n{}".format, range(len(used) + 1)) if n not in used)
             used.add(name)
-            value = constant.value.real
-            sizes[key] = Size(name=name, dtype=constant.dtype, value=value if constant.dtype.is_float else int(value))
+            value = constant.value.real if constant.dtype.is_float else int(constant.value.real)
+            sizes[key] = ir.Size(name=name, dtype=constant.dtype, value=value)
         return Var(constant.dtype, sizes[key].name)
 
     phases = []
     for phase in kernel.phases:
-        body = rewrite_statements(phase.body, lambda term: number(term) if _may_be_argument(term) else None, _roomy)
+        body = ir.rewrite_statements(phase.body, lambda term: number(term) if _may_be_argument(term) else None, _roomy)
         body = divisions_before_loops(body, frozenset(size.name for size in sizes.values()), used)
-        terms = (term for statement in walk(body) for term in every_term(statement))
+        terms = (term for statement in ir.walk(body) for term in ir.every_term(statement))
         read = {term.name for term in terms if isinstance(term, Var)}
         declared = (*phase.sizes, *sizes.values())
         phases.append(replace(phase, body=body, sizes=tuple(size for size in declared if size.name in read)))
@@ -239,9 +223,9 @@ def _may_be_argument(term: Term) -> TypeGuard[Const]:
     return isinstance(term, Const) and term.dtype in _PASSED and not isinstance(term.value, bool)
 
 
-def _roomy(buffer: Buffer) -> Buffer:
+def _roomy(buffer: ir.Buffer) -> ir.Buffer:
     """Return scratch memory for more elements, so that rows of many lengths share a kernel."""
-    if not buffer.role.is_allocated or buffer.role is Role.SHARED:
+    if not buffer.role.is_allocated or buffer.role is ir.Role.SHARED:
         return buffer
     size = _LEAST_SCRATCH
     while size < buffer.size:

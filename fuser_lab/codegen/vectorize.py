@@ -9,6 +9,7 @@ iterations come first, so that several are in flight before any is used.
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.codegen.index_math import (
     UNBOUNDED,
     Access,
@@ -26,25 +27,6 @@ from fuser_lab.codegen.index_math import (
     to_term,
     variables,
 )
-from fuser_lab.codegen.kernel_ir import (
-    Alloc,
-    Barrier,
-    Block,
-    Buffer,
-    If,
-    Let,
-    Load,
-    Loop,
-    Reduce,
-    Role,
-    Statement,
-    Store,
-    Uniforms,
-    VectorLoad,
-    VectorStore,
-    every_term,
-    walk,
-)
 from fuser_lab.codegen.rewrites import depends_on, made_of_data
 from fuser_lab.codegen.windows import OUTSIDE, Key, Loops, Window, has_loads, holds_for, place_of, window_of, windows_of
 from fuser_lab.dtypes import DataType
@@ -56,7 +38,7 @@ loop(c, 16, block_x, loop(v, 4, vectorize, let(t0, T0[c * 4 + v]), store(T1, c *
 """
 
 
-def with_vectors(body: Block) -> Block:
+def with_vectors(body: ir.Block) -> ir.Block:
     """Return a phase's body with vector accesses around its VECTORIZE loops and loads ahead in its UNROLL loops."""
     return _Vectorizer(body).run()
 
@@ -65,19 +47,19 @@ def with_vectors(body: Block) -> Block:
 class _Moves:
     """The accesses that move out of one VECTORIZE loop."""
 
-    before: list[Statement] = field(default_factory=list)
-    after: list[Statement] = field(default_factory=list)
-    drawn: dict[tuple[Term, ...], tuple[Buffer, Term]] = field(default_factory=dict)
+    before: list[ir.Statement] = field(default_factory=list)
+    after: list[ir.Statement] = field(default_factory=list)
+    drawn: dict[tuple[Term, ...], tuple[ir.Buffer, Term]] = field(default_factory=dict)
     windows: dict[Key, tuple[Window, ...]] = field(default_factory=dict)
-    rooms: dict[Window, tuple[Buffer, Term]] = field(default_factory=dict)  # words and slot of each window
+    rooms: dict[Window, tuple[ir.Buffer, Term]] = field(default_factory=dict)  # words and slot of each window
 
 
 class _Vectorizer:
-    def __init__(self, body: Block) -> None:
+    def __init__(self, body: ir.Block) -> None:
         self._body = body
-        self._names = {b.name for s in walk(body) for b in _buffers(s)}
-        self._allocs: list[Alloc] = []
-        self._spare: list[Buffer] = []  # words that are unused at the current statement
+        self._names = {b.name for s in ir.walk(body) for b in _buffers(s)}
+        self._allocs: list[ir.Alloc] = []
+        self._spare: list[ir.Buffer] = []  # words that are unused at the current statement
         self._definitions: dict[str, Term] = {}
         self._ranges: Ranges = {}  # of index variables
         self._data = made_of_data(body)
@@ -90,23 +72,23 @@ class _Vectorizer:
         self._ranges = {**self._ranges, name: range_of(linear(value, self._ranges), self._ranges)}
         self._definitions[name] = resolve(value, self._definitions)
 
-    def run(self) -> Block:
+    def run(self) -> ir.Block:
         """Return the new body, allocations first."""
         body = self._block(self._body)
         return (*self._allocs, *body)
 
-    def _block(self, statements: Block) -> Block:
+    def _block(self, statements: ir.Block) -> ir.Block:
         return _before_barriers(tuple(new for statement in statements for new in self._statement(statement)))
 
-    def _statement(self, statement: Statement) -> Iterator[Statement]:
-        if isinstance(statement, Loop):
+    def _statement(self, statement: ir.Statement) -> Iterator[ir.Statement]:
+        if isinstance(statement, ir.Loop):
             self._definitions.pop(statement.var, None)
             self._ranges = {**self._ranges, statement.var: _bounds(statement)}
         match statement:
-            case Let(name=name, value=value) if value.dtype is DataType.Index and not has_loads(value):
+            case ir.Let(name=name, value=value) if value.dtype is DataType.Index and not has_loads(value):
                 self._learn(name, value)
                 yield statement
-            case If(condition=condition, then=then, otherwise=otherwise):
+            case ir.If(condition=condition, then=then, otherwise=otherwise):
                 outer = self._ranges
                 self._ranges = narrow(condition, outer, holds=True)
                 first = self._block(then)
@@ -114,13 +96,13 @@ class _Vectorizer:
                 second = self._block(otherwise)
                 self._ranges = outer
                 yield replace(statement, then=first, otherwise=second)
-            case Loop(parallel=ParallelType.vectorize, start=Const(_, 0), stop=Const()):
+            case ir.Loop(parallel=ParallelType.vectorize, start=Const(_, 0), stop=Const()):
                 yield from self._vector_loop(statement)
-            case Loop(parallel=ParallelType.unroll, start=Const(_, 0), stop=Const()):
+            case ir.Loop(parallel=ParallelType.unroll, start=Const(_, 0), stop=Const()):
                 yield from self._unroll(statement)
-            case Loop(body=body, parallel=parallel):
+            case ir.Loop(body=body, parallel=parallel):
                 inner = self._block(body)
-                innermost = not any(isinstance(s, Loop) and _is_mapped(s.parallel) for s in walk(body))
+                innermost = not any(isinstance(s, ir.Loop) and _is_mapped(s.parallel) for s in ir.walk(body))
                 if _is_mapped(parallel) and innermost:
                     # The work of one thread begins here; the words are private to it.
                     inner, self._allocs = (*self._allocs, *inner), []
@@ -130,11 +112,11 @@ class _Vectorizer:
 
     # One loop over the elements of a vector
 
-    def _vector_loop(self, loop: Loop) -> Iterator[Statement]:
+    def _vector_loop(self, loop: ir.Loop) -> Iterator[ir.Statement]:
         count = _rounds(loop)
-        stored = {s.buffer.name for s in walk(loop.body) if isinstance(s, Store)}
+        stored = {s.buffer.name for s in ir.walk(loop.body) if isinstance(s, ir.Store)}
         moves = _Moves()
-        inside = {loop.var} | {s.name for s in walk(loop.body) if isinstance(s, Let | Reduce)}
+        inside = {loop.var} | {s.name for s in ir.walk(loop.body) if isinstance(s, ir.Let | ir.Reduce)}
         around = _Around(loop=loop, count=count, written=stored, inside=inside)
         self._load_windows(loop.body, around, moves)
         body = self._move(loop.body, around, moves)
@@ -142,20 +124,20 @@ class _Vectorizer:
         yield replace(loop, body=body)
         yield from moves.after
 
-    def _move(self, statements: Block, around: "_Around", moves: _Moves) -> Block:
+    def _move(self, statements: ir.Block, around: "_Around", moves: _Moves) -> ir.Block:
         """Return the statements with words instead of memory; collect the moves in the order of the statements."""
-        result: list[Statement] = []
+        result: list[ir.Statement] = []
         for statement in statements:
             match statement:
-                case Let(name=name, value=value) if value.dtype is DataType.Index and not has_loads(value):
+                case ir.Let(name=name, value=value) if value.dtype is DataType.Index and not has_loads(value):
                     self._learn(name, value)
                     result.append(statement)
-                case Let(value=value):
+                case ir.Let(value=value):
                     result.append(replace(statement, value=self._read(value, around, moves, statement.origin)))
-                case Store():
+                case ir.Store():
                     value = self._read(statement.value, around, moves, statement.origin)
                     result.append(self._write(replace(statement, value=value), around, moves))
-                case If(condition=condition, then=then, otherwise=otherwise) if self._is_outside(condition, around):
+                case ir.If(condition=condition, then=then, otherwise=otherwise) if self._is_outside(condition, around):
                     branches = []
                     sides = tuple(_Moves(windows=dict(moves.windows), rooms=dict(moves.rooms)) for _ in range(2))
                     first, spare, left = len(self._allocs), self._spare, []
@@ -175,7 +157,7 @@ class _Vectorizer:
                         if a or b:
                             least = 1 if depends_on(condition, self._data) else 2
                             target.extend(_moves_of(condition, tuple(a), tuple(b), least))
-                case If():
+                case ir.If():
                     result.append(self._partial(statement, tuple(range(around.count)), around, moves))
                 case _:
                     result.append(statement)
@@ -189,7 +171,7 @@ class _Vectorizer:
             written=around.written, data=self._data, ranges=self._ranges,
         )
 
-    def _load_windows(self, statements: Block, around: "_Around", moves: _Moves) -> None:
+    def _load_windows(self, statements: ir.Block, around: "_Around", moves: _Moves) -> None:
         """Load the windows of a block before its loop."""
         window_groups = windows_of(statements, around.count, self._loops(around))
         for window in (window for windows in window_groups.values() for window in windows):
@@ -199,17 +181,19 @@ class _Vectorizer:
                 if piece.condition is not None:
                     # Without a branch, as in `_moves_of`: other threads load the first elements, and use none.
                     position = Apply(DataType.Index, "select", (piece.condition, position, index(0)))
-                moves.before.append(VectorLoad(
+                moves.before.append(ir.VectorLoad(
                     buffer=window.buffer, position=position, words=words,
                     slot=simplify(slot + (piece.low - window.low), {}), count=piece.count, width=piece.width,
                 ))
             moves.rooms[window] = words, slot
         moves.windows |= window_groups
 
-    def _partial(self, statement: Statement, values: tuple[int, ...], around: "_Around", moves: _Moves) -> Statement:
+    def _partial(
+        self, statement: ir.Statement, values: tuple[int, ...], around: "_Around", moves: _Moves
+    ) -> ir.Statement:
         """Return a statement that may not run for all elements, and reads windows where it does."""
         match statement:
-            case If(condition=condition, then=then, otherwise=otherwise):
+            case ir.If(condition=condition, then=then, otherwise=otherwise):
                 chosen = holds_for(condition, values, self._loops(around))
                 if chosen is None:
                     both = (tuple(self._partial(s, values, around, moves) for s in side) for side in (then, otherwise))
@@ -218,17 +202,17 @@ class _Vectorizer:
                 sides = ((then, chosen), (otherwise, others))
                 first, second = (tuple(self._partial(s, v, around, moves) for s in b) if v else b for b, v in sides)
                 return replace(statement, then=first, otherwise=second)
-            case Let(name=name, value=value) if value.dtype is DataType.Index and not has_loads(value):
+            case ir.Let(name=name, value=value) if value.dtype is DataType.Index and not has_loads(value):
                 self._learn(name, value)
                 return statement
-            case Let(value=value) | Store(value=value):
+            case ir.Let(value=value) | ir.Store(value=value):
                 return replace(statement, value=self._from_windows(value, values, around, moves))
             case _:
                 return statement
 
     def _from_windows(self, value: Term, values: tuple[int, ...], around: "_Around", moves: _Moves) -> Term:
         match value:
-            case Load():
+            case ir.Load():
                 return self._in_window(value, values, around, moves)
             case Apply(dtype, "select", (condition, *sides)):
                 return Apply(dtype, "select", (self._from_windows(condition, values, around, moves), *sides))
@@ -237,7 +221,7 @@ class _Vectorizer:
             case _:
                 return value
 
-    def _in_window(self, load: Load, values: tuple[int, ...], around: "_Around", moves: _Moves) -> Load:
+    def _in_window(self, load: ir.Load, values: tuple[int, ...], around: "_Around", moves: _Moves) -> ir.Load:
         """Return a load from a window's words, the load itself if no window has its elements."""
         loops = self._loops(around)
         windows = {window_of(load, value, moves.windows, loops) for value in values}
@@ -245,7 +229,7 @@ class _Vectorizer:
         if window is None or windows or place is None:
             return load
         words, slot = moves.rooms[window]
-        return Load(load.dtype, words, simplify(slot + (place[1] - window.low), {}))
+        return ir.Load(load.dtype, words, simplify(slot + (place[1] - window.low), {}))
 
     def _is_outside(self, condition: Term, around: "_Around") -> bool:
         """Whether a condition is loop-invariant and known before the loop."""
@@ -256,7 +240,7 @@ class _Vectorizer:
     def _read(self, value: Term, around: "_Around", moves: _Moves, origin: str | None) -> Term:
         """Return a value that reads words instead of memory, except in branches of a selection, which may not run."""
         match value:
-            case Load(dtype, buffer, position) if buffer.role in OUTSIDE and buffer.name not in around.written:
+            case ir.Load(dtype, buffer, position) if buffer.role in OUTSIDE and buffer.name not in around.written:
                 access = self._access(buffer, position, around)
                 width = access.width(around.count) if access else 0
                 if width < 2:
@@ -264,11 +248,11 @@ class _Vectorizer:
                 start = substitute(resolve(position, self._inner(around)), {around.loop.var: index(0)})
                 varies = depends_on(resolve(start, self._definitions), self._varying)
                 words, slot = self._words(buffer, around.count, self._rounds if varies else 1)
-                moves.before.append(VectorLoad(
+                moves.before.append(ir.VectorLoad(
                     buffer=buffer, position=simplify(start, {}), words=words, slot=slot, count=around.count,
                     width=width, origin=origin,
                 ))
-                return Load(dtype, words, simplify(slot + Var(DataType.Index, around.loop.var), {}))
+                return ir.Load(dtype, words, simplify(slot + Var(DataType.Index, around.loop.var), {}))
             case Apply(DataType.Float | DataType.Double as dtype, "philox_uniform", (seed, offset, position)):
                 drawn = self._random_number(seed, offset, position, around, moves, origin)
                 return value if drawn is None else cast(drawn, dtype)
@@ -295,20 +279,19 @@ class _Vectorizer:
             return None
         key = (seed, offset, base)
         if key not in moves.drawn:
-            numbers = Buffer(
-                name=self._fresh("random"), dtype=DataType.Float, size=around.count * self._rounds, role=Role.SCRATCH,
-            )
-            self._allocs.append(Alloc(buffer=numbers))
+            size = around.count * self._rounds
+            numbers = ir.Buffer(name=self._fresh("random"), dtype=DataType.Float, size=size, role=ir.Role.SCRATCH)
+            self._allocs.append(ir.Alloc(buffer=numbers))
             slot = simplify(self._slot * around.count, {})
-            moves.before.append(Uniforms(
+            moves.before.append(ir.Uniforms(
                 numbers=numbers, slot=slot, seed=seed, offset=offset, position=base, count=around.count,
                 origin=origin,
             ))
             moves.drawn[key] = numbers, slot
         numbers, slot = moves.drawn[key]
-        return Load(DataType.Float, numbers, simplify(slot + place, {}))
+        return ir.Load(DataType.Float, numbers, simplify(slot + place, {}))
 
-    def _write(self, store: Store, around: "_Around", moves: _Moves) -> Store:
+    def _write(self, store: ir.Store, around: "_Around", moves: _Moves) -> ir.Store:
         if store.buffer.role not in OUTSIDE:
             return store
         access = self._access(store.buffer, store.position, around)
@@ -317,7 +300,7 @@ class _Vectorizer:
             return store
         words, _ = self._words(store.buffer, around.count, rounds=1)
         start = substitute(resolve(store.position, self._inner(around)), {around.loop.var: index(0)})
-        moves.after.append(VectorStore(
+        moves.after.append(ir.VectorStore(
             buffer=store.buffer, position=simplify(start, {}), words=words, slot=index(0), count=around.count,
             width=width, origin=store.origin,
         ))
@@ -327,23 +310,24 @@ class _Vectorizer:
         """Return the index variables that are set inside a loop, which are unknown outside it."""
         return {name: value for name, value in self._definitions.items() if name in around.inside}
 
-    def _access(self, buffer: Buffer, position: Term, around: "_Around") -> Access | None:
+    def _access(self, buffer: ir.Buffer, position: Term, around: "_Around") -> Access | None:
         """Return the progression of an access with the loop; None if its position is unknown before the loop."""
         names = variables(resolve(position, self._inner(around)))
         if has_loads(position) or not (names - {around.loop.var}).isdisjoint(around.inside):
             return None
         return access_of(buffer, position, around.loop.var, self._definitions)
 
-    def _words(self, buffer: Buffer, count: int, rounds: int | None = None) -> tuple[Buffer, Term]:
+    def _words(self, buffer: ir.Buffer, count: int, rounds: int | None = None) -> tuple[ir.Buffer, Term]:
         """Allocate words for an access; return them and the slot of this iteration's first word."""
         rounds = self._rounds if rounds is None else rounds
         slot = simplify(self._slot * count, {}) if rounds > 1 else index(0)
         for words in self._spare:
-            if words.role is Role.WORDS and words.dtype is buffer.dtype and words.size == count * rounds:
+            if words.role is ir.Role.WORDS and words.dtype is buffer.dtype and words.size == count * rounds:
                 self._spare.remove(words)
                 return words, slot
-        words = Buffer(name=self._fresh(f"{buffer.name}_v"), dtype=buffer.dtype, size=count * rounds, role=Role.WORDS)
-        self._allocs.append(Alloc(buffer=words))
+        name = self._fresh(f"{buffer.name}_v")
+        words = ir.Buffer(name=name, dtype=buffer.dtype, size=count * rounds, role=ir.Role.WORDS)
+        self._allocs.append(ir.Alloc(buffer=words))
         return words, slot
 
     def _fresh(self, base: str) -> str:
@@ -355,18 +339,18 @@ class _Vectorizer:
 
     # Several iterations, loads first
 
-    def _unroll(self, loop: Loop) -> Iterator[Statement]:
+    def _unroll(self, loop: ir.Loop) -> Iterator[ir.Statement]:
         outer = self._slot, self._rounds, self._varying
         rounds = _rounds(loop)
         self._slot = simplify(self._slot * rounds + Var(DataType.Index, loop.var), {})
         self._rounds *= rounds
-        inside = {s.name for s in walk(loop.body) if isinstance(s, Let | Reduce)}
-        self._varying |= {loop.var, *inside, *(s.var for s in walk(loop.body) if isinstance(s, Loop))}
+        inside = {s.name for s in walk(loop.body) if isinstance(s, ir.Let | ir.Reduce)}
+        self._varying |= {loop.var, *inside, *(s.var for s in walk(loop.body) if isinstance(s, ir.Loop))}
         body = self._block(loop.body)
         self._slot, self._rounds, self._varying = outer
         ahead = _loads_ahead(body)
         if ahead:
-            once = tuple(s for s in ahead if isinstance(s, VectorLoad) and not _used_names(s) & {loop.var, *inside})
+            once = tuple(s for s in ahead if isinstance(s, ir.VectorLoad) and not _used_names(s) & {loop.var, *inside})
             yield from once
             if rest := tuple(s for s in ahead if s not in once):
                 yield replace(loop, body=rest)
@@ -378,20 +362,20 @@ class _Vectorizer:
 class _Around:
     """A VECTORIZE loop whose accesses are being moved: the buffers it writes and the names it sets."""
 
-    loop: Loop
+    loop: ir.Loop
     count: int
     written: set[str]
     inside: set[str]
 
 
-def _moves_of(condition: Term, then: Block, otherwise: Block, least: int) -> Block:
+def _moves_of(condition: Term, then: ir.Block, otherwise: ir.Block, least: int) -> ir.Block:
     """Return the accesses of two branches.
 
     LLVM keeps words that only one of two branches fills in local memory. Therefore, if a branch has several loads, all
     threads fill their words, some with unused elements from the beginning of the buffer. With data-dependent positions,
     one load (``least``) is enough to do so, because a branch would have to wait for the positions.
     """
-    loads = [s for s in then if isinstance(s, VectorLoad) and s.buffer.role in OUTSIDE and s.buffer.size >= s.count]
+    loads = [s for s in then if isinstance(s, ir.VectorLoad) and s.buffer.role in OUTSIDE and s.buffer.size >= s.count]
     if otherwise or len(loads) < max(len(then), least):
         return (_choice(condition, then, otherwise),)
     return tuple(
@@ -399,56 +383,56 @@ def _moves_of(condition: Term, then: Block, otherwise: Block, least: int) -> Blo
     )
 
 
-def _choice(condition: Term, then: Block, otherwise: Block) -> Statement:
+def _choice(condition: Term, then: ir.Block, otherwise: ir.Block) -> ir.Statement:
     match then, otherwise:
-        case ((VectorLoad() as a,), (VectorLoad() as b,)) if replace(a, position=b.position, origin=b.origin) == b:
+        case (ir.VectorLoad() as a,), (ir.VectorLoad() as b,) if replace(a, position=b.position, origin=b.origin) == b:
             # Both branches read the same number of adjacent elements to the same words, from different positions.
             return replace(a, position=Apply(DataType.Index, "select", (condition, a.position, b.position)))
         case _:
             pass
     if then:
-        return If(condition=condition, then=then, otherwise=otherwise)
-    return If(condition=Apply(DataType.Bool, "not", (condition,)), then=otherwise)
+        return ir.If(condition=condition, then=then, otherwise=otherwise)
+    return ir.If(condition=Apply(DataType.Bool, "not", (condition,)), then=otherwise)
 
 
-def _loads_ahead(body: Block) -> Block:
+def _loads_ahead(body: ir.Block) -> ir.Block:
     """Return a block's vector loads with the conditions and variables they need; () if other statements occur."""
     needed: set[str] = set()
     loads = _slice(body, needed)
-    assigned = {s.name for s in walk(loads) if isinstance(s, Let)}
-    made = {s.name for s in walk(body) if isinstance(s, Let | Reduce)}
-    written = {s.buffer for s in walk(body) if isinstance(s, Store | VectorStore)}
-    early = any(isinstance(s, VectorLoad) and s.buffer in written for s in walk(loads))
+    assigned = {s.name for s in ir.walk(loads) if isinstance(s, ir.Let)}
+    made = {s.name for s in ir.walk(body) if isinstance(s, ir.Let | ir.Reduce)}
+    written = {s.buffer for s in ir.walk(body) if isinstance(s, ir.Store | ir.VectorStore)}
+    early = any(isinstance(s, ir.VectorLoad) and s.buffer in written for s in ir.walk(loads))
     return () if early or needed & made - assigned else loads
 
 
-def _slice(body: Block, needed: set[str]) -> Block:
-    statements: list[Statement] = []
+def _slice(body: ir.Block, needed: set[str]) -> ir.Block:
+    statements: list[ir.Statement] = []
     for statement in reversed(body):
         match statement:
-            case VectorLoad() if statement.buffer.role in OUTSIDE:
+            case ir.VectorLoad() if statement.buffer.role in OUTSIDE:
                 statements.append(statement)
-            case Let(name=name) if name in needed:
+            case ir.Let(name=name) if name in needed:
                 statements.append(statement)
-            case If(condition=condition, then=then, otherwise=otherwise):
+            case ir.If(condition=condition, then=then, otherwise=otherwise):
                 branches = _slice(then, needed), _slice(otherwise, needed)
                 if not any(branches):
                     continue
                 statements.append(_choice(condition, *branches))
             case _:
                 continue
-        needed |= {t.name for t in every_term(statements[-1]) if isinstance(t, Var)}
+        needed |= {t.name for t in ir.every_term(statements[-1]) if isinstance(t, Var)}
     return tuple(reversed(statements))
 
 
-def _without(body: Block) -> Block:
+def _without(body: ir.Block) -> ir.Block:
     """Return a block without its vector loads from memory, and without branches that become empty."""
-    result: list[Statement] = []
+    result: list[ir.Statement] = []
     for statement in body:
         match statement:
-            case VectorLoad() if statement.buffer.role in OUTSIDE:
+            case ir.VectorLoad() if statement.buffer.role in OUTSIDE:
                 continue
-            case If(then=then, otherwise=otherwise):
+            case ir.If(then=then, otherwise=otherwise):
                 branches = _without(then), _without(otherwise)
                 if branches[0] or branches[1]:
                     chosen = _choice(statement.condition, *branches)
@@ -458,18 +442,18 @@ def _without(body: Block) -> Block:
     return tuple(result)
 
 
-def _before_barriers(body: Block) -> Block:
+def _before_barriers(body: ir.Block) -> ir.Block:
     """Return a block in which loads of inputs do not wait for a barrier or for results of other loads.
 
     They follow the loads before it.
     """
-    result: list[Statement] = []
+    result: list[ir.Statement] = []
     for number, statement in enumerate(body):
         before = body[number - 1] if number else None
-        waits = isinstance(before, Barrier) or (_is_unrolled(statement) and _is_unrolled(before) and _keeps(before))
+        waits = isinstance(before, ir.Barrier) or (_is_unrolled(statement) and _is_unrolled(before) and _keeps(before))
         waiting = waits and _only_loads(statement)
         first = next((n for n, s in enumerate(result) if waiting and _only_loads(s)), None)
-        made = {s.name for s in result[first + 1 :] if isinstance(s, Let)} if first is not None else set()
+        made = {s.name for s in result[first + 1 :] if isinstance(s, ir.Let)} if first is not None else set()
         if first is None or not made.isdisjoint(_used_names(statement)):
             result.append(statement)
         else:
@@ -477,39 +461,39 @@ def _before_barriers(body: Block) -> Block:
     return tuple(result)
 
 
-def _is_unrolled(statement: Statement | None) -> bool:
-    return isinstance(statement, Loop) and statement.parallel is ParallelType.unroll
+def _is_unrolled(statement: ir.Statement | None) -> bool:
+    return isinstance(statement, ir.Loop) and statement.parallel is ParallelType.unroll
 
 
-def _keeps(statement: Statement | None) -> bool:
+def _keeps(statement: ir.Statement | None) -> bool:
     """Whether a loop stores only to the thread's own memory."""
-    inside = () if statement is None else walk((statement,))
-    stores = [s for s in inside if isinstance(s, Store | VectorStore)]
-    return bool(stores) and all(s.buffer.role is Role.SCRATCH for s in stores)
+    inside = () if statement is None else ir.walk((statement,))
+    stores = [s for s in inside if isinstance(s, ir.Store | ir.VectorStore)]
+    return bool(stores) and all(s.buffer.role is ir.Role.SCRATCH for s in stores)
 
 
-def _used_names(statement: Statement) -> set[str]:
-    terms = (t for s in walk((statement,)) for t in every_term(s))
+def _used_names(statement: ir.Statement) -> set[str]:
+    terms = (t for s in ir.walk((statement,)) for t in ir.every_term(s))
     return {t.name for t in terms if isinstance(t, Var)}
 
 
-def _only_loads(statement: Statement) -> bool:
+def _only_loads(statement: ir.Statement) -> bool:
     """Whether a loop contains only loads of inputs and index variables that they need."""
-    if not isinstance(statement, Loop):
+    if not isinstance(statement, ir.Loop):
         return False
-    inside = list(walk(statement.body))
-    assigned = {s.name for s in inside if isinstance(s, Let)}
-    return any(isinstance(s, VectorLoad) for s in inside) and all(
-        isinstance(s, If)
-        or (isinstance(s, VectorLoad) and s.buffer.role is Role.INPUT)
-        or (isinstance(s, Let) and _is_in_registers(s.value) and s.name in assigned)
+    inside = list(ir.walk(statement.body))
+    assigned = {s.name for s in inside if isinstance(s, ir.Let)}
+    return any(isinstance(s, ir.VectorLoad) for s in inside) and all(
+        isinstance(s, ir.If)
+        or (isinstance(s, ir.VectorLoad) and s.buffer.role is ir.Role.INPUT)
+        or (isinstance(s, ir.Let) and _is_in_registers(s.value) and s.name in assigned)
         for s in inside
     )
 
 
 def _is_in_registers(value: Term) -> bool:
     """Whether a value is an index, or is already kept by the thread."""
-    return value.dtype is DataType.Index or (isinstance(value, Load) and value.buffer.role is Role.SCRATCH)
+    return value.dtype is DataType.Index or (isinstance(value, ir.Load) and value.buffer.role is ir.Role.SCRATCH)
 
 
 def _is_mapped(kind: ParallelType) -> bool:
@@ -517,19 +501,19 @@ def _is_mapped(kind: ParallelType) -> bool:
     return kind.is_block or kind.is_thread
 
 
-def _bounds(loop: Loop) -> Range:
+def _bounds(loop: ir.Loop) -> Range:
     """Return the smallest and the largest value of a loop's variable, as far as they are constants."""
     first = int(loop.start.value.real) if isinstance(loop.start, Const) else UNBOUNDED[0]
     last = int(loop.stop.value.real) - 1 if isinstance(loop.stop, Const) else UNBOUNDED[1]
     return first, max(first, last)
 
 
-def _rounds(loop: Loop) -> int:
+def _rounds(loop: ir.Loop) -> int:
     """Return the trip count of a loop with a constant end."""
     return int(loop.stop.value.real) if isinstance(loop.stop, Const) else 0
 
 
-def _buffers(statement: Statement) -> Iterator[Buffer]:
-    if isinstance(statement, Store | Alloc):
+def _buffers(statement: ir.Statement) -> Iterator[ir.Buffer]:
+    if isinstance(statement, ir.Store | ir.Alloc):
         yield statement.buffer
-    yield from (t.buffer for t in every_term(statement) if isinstance(t, Load))
+    yield from (t.buffer for t in ir.every_term(statement) if isinstance(t, ir.Load))

@@ -122,11 +122,10 @@ def compared_plans(plans: Sequence[CompiledPlan | Plan | str], *, measure: bool)
     """
     first = plans[0] if plans else None
     if not isinstance(first, CompiledPlan) or len(plans) == 1:
-        msg = (
+        raise InputError(
             f"compare: a list must have at least two plans, of which from_inductor returned the first, given "
             f"[{', '.join(type(plan).__name__ for plan in plans)}]; fl.diff compares plans of one definition."
         )
-        raise InputError(msg)
     read = [plan for plan in plans if isinstance(plan, CompiledPlan)]
     if any(plan.graph is None for plan in read):
         return _by_record(plans, measure=measure)
@@ -151,11 +150,10 @@ def _by_record(plans: Sequence[CompiledPlan | Plan | str], *, measure: bool) -> 
     uncompiled = next((plan for plan in plans if not isinstance(plan, CompiledPlan)), None)
     if uncompiled is not None:
         name = uncompiled if isinstance(uncompiled, str) else uncompiled.name
-        msg = (
+        raise UnsupportedError(
             f"compare: {short_text(name)} cannot stand beside a plan that was read without a capture of its graph; "
             f"only plans of compilers can."
         )
-        raise UnsupportedError(msg)
     compiled = [plan for plan in plans if isinstance(plan, CompiledPlan)]
     times = compiled[0].measure(compiled) if measure else (None,) * len(compiled)
     first = _homes(compiled[0])

@@ -152,24 +152,21 @@ def select_kernels(
         If no kernel has the value; the message lists the choices.
     """
     if not kernels:
-        msg = f"{who}: the plan has no kernels."
-        raise InputError(msg)
+        raise InputError(f"{who}: the plan has no kernels.")
     if isinstance(where, int):
         if where < len(kernels):
             return [where]
-        msg = f"{who}: kernel must be from 0 to {len(kernels) - 1}, given {short_text(where)}."
-        raise InputError(msg)
+        raise InputError(f"{who}: kernel must be from 0 to {len(kernels) - 1}, given {short_text(where)}.")
     for selects in _selections(where, plan):
         numbers = [kernel.index for kernel in kernels if selects(kernel)]
         if numbers:
             return numbers
     buffers = [buffer for kernel in kernels for buffer in kernel.writes]
     lines = dict.fromkeys(line for kernel in kernels for line in kernel.lines)
-    msg = (
+    raise InputError(
         f"{who}: no kernel has {short_text(where)}; choose from kernels 0 to {len(kernels) - 1}, "
         f"{listing((*buffers, *lines))}."
     )
-    raise InputError(msg)
 
 
 def _selections(

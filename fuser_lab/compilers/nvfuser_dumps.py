@@ -191,18 +191,16 @@ def load_dumps(text: str, *, target: str | Device | None = None) -> list[Dump]:
 
 def _choose(dumps: Sequence[DumpText], index: int) -> DumpText:
     if index >= len(dumps):
-        msg = f"load_dump: the text contains {plural(len(dumps), 'dump')}, but no dump {index}."
-        raise InputError(msg)
+        raise InputError(f"load_dump: the text contains {plural(len(dumps), 'dump')}, but no dump {index}.")
     return dumps[index]
 
 
 def _load(dump: DumpText, sizes: Mapping[str, Any], device: Device, name: str) -> Dump:
     for symbol, size in sizes.items():
         if not isinstance(symbol, str) or type(size) is not int or not 0 <= size < 1 << 40:
-            msg = (
+            raise InputError(
                 f"load_dump: sizes has {symbol!r}: {size!r}; sizes must be ints of 0 or more, by the names of symbols."
             )
-            raise InputError(msg)
     sized = build_fusion(dump, sizes)
     inputs = tuple(_description(value) for value in sized.fusion.inputs)
     notes = list(sized.notes)
@@ -266,8 +264,7 @@ def _segmentation(sized: Sized, notes: list[str]) -> SegmentedFusion:
     candidates = [candidate(fusion, [exprs[each] for each in names], recomputed) for _, names in groups]
     order = run_order(candidates)
     if order is None:
-        msg = "load_dump: the groups of the dump form a cycle."
-        raise DefinitionError(msg)
+        raise DefinitionError("load_dump: the groups of the dump form a cycle.")
     unknown = sorted({scheduler for scheduler, _ in groups if scheduler and scheduler not in _KNOWN})
     if unknown:
         notes.append(f"unknown schedulers count as none: {', '.join(unknown)[:200]}")
@@ -278,8 +275,7 @@ def _segmentation(sized: Sized, notes: list[str]) -> SegmentedFusion:
             recomputed=recomputed, replicas=sized.replicas,
         )
     except VerificationError as error:
-        msg = f"load_dump: the groups of the dump are not a legal partition: {error}"
-        raise DefinitionError(msg) from None
+        raise DefinitionError(f"load_dump: the groups of the dump are not a legal partition: {error}") from None
 
 
 def _answer(scheduler: str) -> Answer:

@@ -293,8 +293,7 @@ class CompiledPlan:
 
         regions = self._graph_for("resegmented").regions
         if region >= len(regions):
-            msg = f"region must be below {len(regions)}, given {short_text(region)}."
-            raise InputError(msg)
+            raise InputError(f"region must be below {len(regions)}, given {short_text(region)}.")
         chosen = regions[region]
         # Passes are left out, so that all strategies cut the compiler's ops.
         return segment(
@@ -379,16 +378,14 @@ class CompiledPlan:
         after = self._readers_in(last, names)
         if len(pair) > 1:
             if self._group_of(pair[1], "cut") != position or first == last:
-                msg = f"cut: {pair[0]} and {pair[1]} are not two operations of one kernel."
-                raise IllegalEdit(msg)
+                raise IllegalEdit(f"cut: {pair[0]} and {pair[1]} are not two operations of one kernel.")
             if first in after:
                 first, last = last, first
             after = {last, *self._readers_in(last, names)}
         if not after:
-            msg = (
+            raise IllegalEdit(
                 f"cut: no operation in the kernel of {where} reads it; cut(({where!r}, b)) separates it from buffer b."
             )
-            raise IllegalEdit(msg)
         # What neither half needs may be in either, as the compiler chooses.
         needed = {first, *(name for name in names if first in self._readers_in(name, names))}
         kernels = self.kernel_groups
@@ -420,8 +417,7 @@ class CompiledPlan:
         pairs = list(itertools.product(self._kernels(a, who="glue"), self._kernels(b, who="glue")))
         first, second = min(pairs, key=lambda pair: (pair[0] == pair[1], abs(pair[0] - pair[1]), pair))
         if first == second:
-            msg = f"glue: {short_text(a)} and {short_text(b)} are in kernel {first} already."
-            raise IllegalEdit(msg)
+            raise IllegalEdit(f"glue: {short_text(a)} and {short_text(b)} are in kernel {first} already.")
         both = {self.segments[first].names, self.segments[second].names}
         union = tuple(
             group for names, groups in zip(self.groups, self.kernel_groups, strict=True) if names in both
@@ -449,8 +445,7 @@ class CompiledPlan:
 
     def _edit(self, who: str) -> Editing:
         if self.editing is None:
-            msg = f"{who}: a plan of {self.compiler} is read-only."
-            raise IllegalEdit(msg)
+            raise IllegalEdit(f"{who}: a plan of {self.compiler} is read-only.")
         return self.editing
 
     def _operation(self, buffer: str) -> str:
@@ -483,8 +478,7 @@ class CompiledPlan:
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be copied or pickled: compiled functions can be neither."""
-        msg = f"a plan of {self.compiler} cannot be copied or pickled."
-        raise InputError(msg)
+        raise InputError(f"a plan of {self.compiler} cannot be copied or pickled.")
 
     def __str__(self) -> str:
         """Return the kernels, and why neighbours are separate."""

@@ -166,22 +166,18 @@ def recording_of(path: Path) -> Recording:
     try:
         recording = _recording(json_of(path, MOST_FILE_BYTES))
     except UnreadableError as error:
-        msg = f"load_recorded: {short_text(str(path))} is not a file of recorded plans: {error}."
-        raise InputError(msg) from None
+        raise InputError(f"load_recorded: {short_text(str(path))} is not a file of recorded plans: {error}.") from None
     return recording
 
 
 def _recording(data: Any) -> Recording:
     if not isinstance(data, Mapping) or data.get("format") != FORMAT:
-        msg = f"it has no entry format with {FORMAT!r}"
-        raise UnreadableError(msg)
+        raise UnreadableError(f"it has no entry format with {FORMAT!r}")
     if data.get("version") != VERSION:
-        msg = f"it has version {str(data.get('version'))[:40]}, and version {VERSION} is read"
-        raise UnreadableError(msg)
+        raise UnreadableError(f"it has version {str(data.get('version'))[:40]}, and version {VERSION} is read")
     unprinted = next((text for text in _texts(data) if _UNPRINTED.search(text)), None)
     if unprinted is not None:
-        msg = f"it has {unprinted[:40]!r}, with a character that cannot be printed"
-        raise UnreadableError(msg)
+        raise UnreadableError(f"it has {unprinted[:40]!r}, with a character that cannot be printed")
     recording = record_of(Recording, data)
     for entry in recording.plans:
         _check(entry.plan)
@@ -206,20 +202,16 @@ def _check(plan: PlanRecord) -> None:
     for kernel in plan.kernels:
         missing = next((node for node in kernel.nodes if node not in plan.calls), None)
         if missing is not None:
-            msg = f"a kernel has node {missing[:40]!r}, which is not among the calls"
-            raise UnreadableError(msg)
+            raise UnreadableError(f"a kernel has node {missing[:40]!r}, which is not among the calls")
     for attempt in plan.attempts:
         if len(attempt.subjects) != 2 or (not attempt.verdicts and not attempt.accepted):
-            msg = "an attempt is not about two groups, or is a refusal without a verdict"
-            raise UnreadableError(msg)
+            raise UnreadableError("an attempt is not about two groups, or is a refusal without a verdict")
     try:
         TopologicalSorter(plan.through).prepare()
     except CycleError as error:
-        msg = f"buffer {error.args[1][0][:40]!r} is made of itself"
-        raise UnreadableError(msg) from None
+        raise UnreadableError(f"buffer {error.args[1][0][:40]!r} is made of itself") from None
     steps = 0
     for name in plan.through:
         steps += sum(len(plan.through.get(each, ())) + 1 for each in behind(plan.through, name))
         if steps > MOST_STEPS:
-            msg = f"buffer {name[:40]!r} and others are made of more buffers than are read"
-            raise UnreadableError(msg)
+            raise UnreadableError(f"buffer {name[:40]!r} and others are made of more buffers than are read")

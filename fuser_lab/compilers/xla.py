@@ -95,8 +95,7 @@ def from_xla(function: Callable[..., Any], *inputs: Any, keywords: Mapping[str, 
     """
     jax = jax_for("from_xla")
     if not callable(function) or isinstance(function, type):
-        msg = f"from_xla: function must be a function, given {short_text(function)}."
-        raise ArgumentTypeError(msg)
+        raise ArgumentTypeError(f"from_xla: function must be a function, given {short_text(function)}.")
     jitted = function if hasattr(function, "lower") else jax.jit(function)
     with tempfile.TemporaryDirectory() as folder:
         options = {"xla_dump_to": folder, "xla_dump_hlo_as_text": True, "xla_dump_fusion_visualization": True}
@@ -188,8 +187,7 @@ def _module(hlo: str) -> _Module:
         if line == "}":
             current = ""
     if not entry:
-        msg = "from_xla: the text of the HLO module has no entry computation."
-        raise UnsupportedError(msg)
+        raise UnsupportedError("from_xla: the text of the HLO module has no entry computation.")
     return _Module(
         computations={name: tuple(instructions) for name, instructions in computations.items()},
         texts={name: "\n".join(lines) for name, lines in texts.items()}, entry=entry, places=_places(hlo),

@@ -52,11 +52,10 @@ class Compiled:
 def check_function(call: Call) -> None:
     """Raise ArgumentTypeError unless the subject is a function or a module, as compilers of other projects need."""
     if not callable(call.function) or isinstance(call.function, type):
-        msg = (
+        raise ArgumentTypeError(
             f"{call.who}: with compiler={call.compiler!r} the subject must be a function or a module, given "
             f"{short_text(call.function)}."
         )
-        raise ArgumentTypeError(msg)
 
 
 def options_text(options: Mapping[str, Any]) -> tuple[str, ...]:

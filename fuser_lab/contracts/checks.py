@@ -4,19 +4,7 @@ import fnmatch
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from fuser_lab.arguments import (
-    ANYTHING,
-    FLAG,
-    TEXT,
-    list_of,
-    listing,
-    mapping,
-    number,
-    optional,
-    short_text,
-    takes,
-    whole,
-)
+from fuser_lab import arguments as kinds
 from fuser_lab.contracts.call import Call, Compiled
 from fuser_lab.contracts.compiled import compile_call, has_schedulers
 from fuser_lab.contracts.partition import Decision, GraphPartition, Partition, bare_name, ops_text
@@ -27,8 +15,9 @@ from fuser_lab.report.units import bytes_label, conjunction, plural, seconds_lab
 SHRINKING: Final = 20.0  # seconds in which the smallest function is searched
 _MOST_LISTED: Final = 6  # reasons in a message
 _COMMON = {
-    "device": optional(TEXT), "backward": FLAG, "shrink_seconds": number(0), "compiler": TEXT,
-    "keywords": optional(mapping(TEXT, ANYTHING, "a dict of arguments by name")),
+    "device": kinds.optional(kinds.TEXT), "backward": kinds.FLAG, "shrink_seconds": kinds.number(0),
+    "compiler": kinds.TEXT,
+    "keywords": kinds.optional(kinds.mapping(kinds.TEXT, kinds.ANYTHING, "a dict of arguments by name")),
 }
 
 _GLUE: Final = "plan.glue(a, b) of fl.from_inductor tries it; plan.to_code() prints what makes torch.compile do it"
@@ -56,7 +45,7 @@ _STEPS_BY_TEXT: Final[Mapping[str, str]] = {
 }
 
 
-@takes(**_COMMON)
+@kinds.takes(**_COMMON)
 def one_kernel(
     function: Any, *inputs: Any, compiler: str = "inductor", device: str | None = None, backward: bool = False,
     keywords: Mapping[str, Any] | None = None, shrink_seconds: float = SHRINKING, **options: Any,
@@ -99,7 +88,7 @@ def one_kernel(
     return made.partition
 
 
-@takes(ops=list_of(TEXT, "a list of ops, modules or lines", least=1), **_COMMON)
+@kinds.takes(ops=kinds.list_of(kinds.TEXT, "a list of ops, modules or lines", least=1), **_COMMON)
 def same_kernel(
     function: Any, *inputs: Any, ops: Sequence[str], compiler: str = "inductor", device: str | None = None,
     backward: bool = False, keywords: Mapping[str, Any] | None = None, shrink_seconds: float = SHRINKING,
@@ -135,7 +124,7 @@ def same_kernel(
     return _fail(made, f"{conjunction(ops)} are not in one kernel", shrink_seconds, only=selection)
 
 
-@takes(kernels=optional(whole(0)), bytes_over_bound=optional(number(1)), **_COMMON)
+@kinds.takes(kernels=kinds.optional(kinds.whole(0)), bytes_over_bound=kinds.optional(kinds.number(1)), **_COMMON)
 def at_most(
     function: Any, *inputs: Any, kernels: int | None = None, bytes_over_bound: float | None = None,
     compiler: str = "inductor", device: str | None = None, backward: bool = False,
@@ -161,8 +150,7 @@ def at_most(
         If neither limit is given, or the bound of the bytes is not known.
     """
     if kernels is None and bytes_over_bound is None:
-        msg = "at_most: give kernels, bytes_over_bound, or both; given neither."
-        raise InputError(msg)
+        raise InputError("at_most: give kernels, bytes_over_bound, or both; given neither.")
     made = compile_call(Call(
         who="at_most", function=function, inputs=inputs, compiler=compiler, device=device, backward=backward,
         keywords=keywords or {}, options=options,
@@ -192,8 +180,8 @@ def _select(partition: Partition, text: str) -> set[tuple[int, str]]:
         chosen = {(n, op) for n, op, place in listed_ops if test(op, place, text)}
         if chosen:
             return chosen
-    names = dict.fromkeys(bare_name(op) for _, op, _ in listed_ops)
-    msg = f"same_kernel: ops has {short_text(text)}, which selects no op of the function; it has {listing(names)}."
+    names = kinds.listing(dict.fromkeys(bare_name(op) for _, op, _ in listed_ops))
+    msg = f"same_kernel: ops has {kinds.short_text(text)}, which selects no op of the function; it has {names}."
     raise InputError(msg)
 
 

@@ -58,8 +58,7 @@ def lock_function(function: UserFunction, compiler: str, options: dict[str, Any]
         why = lines[-1].removeprefix("fuser_lab: ") if lines else f"exit status {child.returncode}"
         if child.returncode != 2:
             why = f"the process that imported {function.file} ended without a result ({brief(why)})"
-        msg = f"{function.who}: {why.removeprefix(f'{function.who}: ')}"
-        raise InputError(msg)
+        raise InputError(f"{function.who}: {why.removeprefix(f'{function.who}: ')}")
     try:
         return record_of(Lock, parse_json(child.stdout))
     except UnreadableError as error:
@@ -192,8 +191,7 @@ def _commit(function: UserFunction, old: Lock, new: Lock, lock: Path, arguments:
         tree = Path(temporary) / "tree"
         git("worktree", "add", "--detach", str(tree), hashes[1], folder=Path(top))
         if not tree.is_dir():
-            msg = f"bisect: git makes no worktree of {hashes[1][:12]}."
-            raise InputError(msg)
+            raise InputError(f"bisect: git makes no worktree of {hashes[1][:12]}.")
         try:
             git("bisect", "start", hashes[1], hashes[0], folder=tree)
             said = git("bisect", "run", *command, folder=tree)
@@ -210,8 +208,7 @@ def _commit(function: UserFunction, old: Lock, new: Lock, lock: Path, arguments:
 def _function(arguments: argparse.Namespace, who: str, text: str) -> UserFunction:
     place = place_of(text)
     if place is None:
-        msg = f"{who}: the function must be FILE:NAME, as model.py:step, given {short_text(text)}."
-        raise InputError(msg)
+        raise InputError(f"{who}: the function must be FILE:NAME, as model.py:step, given {short_text(text)}.")
     compiler = getattr(arguments, "compiler", "inductor")
     return UserFunction(
         file=place[0], name=place[1], who=who, inputs=arguments.inputs, init=arguments.init, device=arguments.device,
@@ -229,8 +226,7 @@ def _values(texts: Sequence[str]) -> dict[str, Any]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip().isidentifier():
-            msg = f"--option must be NAME=VALUE, as mode='max-autotune', given {short_text(text)}."
-            raise InputError(msg)
+            raise InputError(f"--option must be NAME=VALUE, as mode='max-autotune', given {short_text(text)}.")
         try:
             options[name.strip()] = ast.literal_eval(value.strip())
         except (ValueError, SyntaxError):

@@ -26,8 +26,7 @@ def compile_call(call: Call) -> Compiled:
     made = COMPILERS.get(call.compiler)
     if made is None:
         names = ", ".join(map(repr, COMPILERS))
-        msg = f"{call.who}: compiler must be one of {names}, given {short_text(call.compiler)}."
-        raise InputError(msg)
+        raise InputError(f"{call.who}: compiler must be one of {names}, given {short_text(call.compiler)}.")
     return made(call)
 
 

@@ -72,17 +72,14 @@ def lock_of(path: str | Path, who: str = "check") -> Lock:
     try:
         return _lock(json_of(Path(path), MOST_FILE_BYTES))
     except UnreadableError as error:
-        msg = f"{who}: {short_text(str(path))} is not a fusion lock: {error}."
-        raise InputError(msg) from None
+        raise InputError(f"{who}: {short_text(str(path))} is not a fusion lock: {error}.") from None
 
 
 def _lock(data: Any) -> Lock:
     if not isinstance(data, Mapping) or data.get("format") != FORMAT:
-        msg = f"it has no entry format with {FORMAT!r}"
-        raise UnreadableError(msg)
+        raise UnreadableError(f"it has no entry format with {FORMAT!r}")
     if data.get("version") != VERSION:
-        msg = f"it has version {str(data.get('version'))[:40]!r}, and version {VERSION} is read"
-        raise UnreadableError(msg)
+        raise UnreadableError(f"it has version {str(data.get('version'))[:40]!r}, and version {VERSION} is read")
     _check_texts(data)
     lock = record_of(Lock, data)
     for graph in lock.partition.graphs:
@@ -91,8 +88,7 @@ def _lock(data: Any) -> Lock:
         kernel.bytes for graph in lock.partition.graphs for kernel in graph.kernels
     ))
     if lock.partition.kernels > MOST_KERNELS or min(numbers) < 0:
-        msg = f"it has more than {MOST_KERNELS:,} kernels, or a negative number of bytes"
-        raise UnreadableError(msg)
+        raise UnreadableError(f"it has more than {MOST_KERNELS:,} kernels, or a negative number of bytes")
     return lock
 
 
@@ -106,8 +102,7 @@ def _check_texts(data: Any) -> None:
         elif isinstance(value, list):
             waiting += value
         elif isinstance(value, str) and not value.isprintable():
-            msg = f"the text {value[:40]!r} has characters that cannot be printed"
-            raise UnreadableError(msg)
+            raise UnreadableError(f"the text {value[:40]!r} has characters that cannot be printed")
 
 
 def _check(graph: GraphPartition) -> None:

@@ -122,8 +122,7 @@ class Fusion:
             write_file("a lock", path, lock_text(Lock(function=label, partition=now)))
             return compare_partitions(now, now)
         if not path.exists():
-            msg = f"fusion.lock: there is no lock {path}; pytest --fusion-update writes it."
-            raise FusionContractError(msg, now)
+            raise FusionContractError(f"fusion.lock: there is no lock {path}; pytest --fusion-update writes it.", now)
         comparison = compare_partitions(lock_of(path, "fusion.lock").partition, now)
         if comparison.verdict == REGRESSED:
             text = f"fusion.lock: {path.name}: {comparison}\npytest --fusion-update accepts the partition of today"

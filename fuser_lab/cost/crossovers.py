@@ -463,6 +463,5 @@ def crossover_ratio(name: str) -> float:
     """Return the number of a row that may be a fraction."""
     if name not in _VALUES:
         similar = get_close_matches(name, _VALUES, n=3) or ["ROWS in fuser_lab/cost/crossovers.py"]
-        msg = f"crossover: unknown row {name!r}; choose from {', '.join(similar)}, or add a row."
-        raise LookupError(msg)
+        raise LookupError(f"crossover: unknown row {name!r}; choose from {', '.join(similar)}, or add a row.")
     return _VALUES[name]

@@ -130,8 +130,7 @@ def fitted_host(samples: Sequence[HostSample], caches: HostCaches, product: floa
     forms = sorted({sample.form for sample in samples})
     count = sum(not math.isnan(time) for sample in samples for time in sample.seconds)
     if count < FEWEST or len(forms) < 2:
-        msg = f"fit: at least {FEWEST} measured kernels of several forms are needed, given {count}."
-        raise InputError(msg)
+        raise InputError(f"fit: at least {FEWEST} measured kernels of several forms are needed, given {count}.")
     first = replace(typical_rates(caches), product=product, source=f"{count} measurements")
     fits = []
     for second, last in pairs(_PARTS_OF_SECOND, _PARTS_OF_LAST):

@@ -58,8 +58,7 @@ class Verdict:
     def __post_init__(self) -> None:
         """Require a reason for every refusal."""
         if not self.accepted and self.reason is None:
-            msg = f"a refusal by {self.scheduler.value} needs a reason."
-            raise ValueError(msg)
+            raise ValueError(f"a refusal by {self.scheduler.value} needs a reason.")
 
     @property
     def code(self) -> str:

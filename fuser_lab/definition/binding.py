@@ -52,8 +52,7 @@ def bind(fusion: Fusion, inputs: Sequence[Described]) -> Binding:
             scalars[value.name] = check_scalar(position, value, argument)
     if len(devices) > 1:
         (first, a), (second, b) = list(devices.items())[:2]
-        msg = f"inputs {a} and {b} are on different devices, {first} and {second}; all must be on one."
-        raise InputError(msg)
+        raise InputError(f"inputs {a} and {b} are on different devices, {first} and {second}; all must be on one.")
     bound = concretize(fusion, shapes, scalars)
     _check_sizes(bound)
     return Binding(fusion=bound, inputs=tuple(inputs))
@@ -68,26 +67,23 @@ def _check_sizes(fusion: Fusion) -> None:
             raise InputError(msg)
     for output, target in fusion.aliases:
         if output.shape != target.shape:
-            msg = (
+            raise InputError(
                 f"{output.name} has the shape {list(output.shape)} and is written over the input {target.name}, which "
                 f"has {list(target.shape)}; an in-place update needs the same shape."
             )
-            raise InputError(msg)
 
 
 def check_count(expected: Sequence[Val], values: object) -> None:
     """Raise unless inputs are a list with one entry per fusion input."""
     if not isinstance(values, list | tuple):
-        msg = f"inputs must be a list of arrays and numbers, given {type(values).__name__}."
-        raise ArgumentTypeError(msg)
+        raise ArgumentTypeError(f"inputs must be a list of arrays and numbers, given {type(values).__name__}.")
     if len(values) != len(expected):
         names = ", ".join(v.name for v in expected)
         inputs = f"{len(expected)} input{'s' * (len(expected) != 1)}"
         count = str(len(values))
         if values and all(isinstance(v, Number) for v in values) and any(isinstance(v, TensorView) for v in expected):
             count += " numbers; lists are flattened, so a tensor must be given as an array, such as numpy.array(...)"
-        msg = f"the fusion takes {inputs} ({names or 'none'}), given {count}."
-        raise InputError(msg)
+        raise InputError(f"the fusion takes {inputs} ({names or 'none'}), given {count}.")
 
 
 def check_tensor(position: int, value: TensorView, argument: Described) -> TensorSpec:
@@ -95,62 +91,54 @@ def check_tensor(position: int, value: TensorView, argument: Described) -> Tenso
     expected = f"Expected input {position}, {value},"
     if not isinstance(argument, TensorSpec):
         example = "array" if value.ndim == 0 else f"array with {value.ndim} {'axis' if value.ndim == 1 else 'axes'}"
-        msg = (
+        raise InputError(
             f"{expected} to be an at::Tensor but got scalar {short_text(argument)}. Pass an {example}, or an "
             "fl.spec(...)."
         )
-        raise InputError(msg)
     if argument.dtype is not value.dtype and {argument.dtype, value.dtype} != {DataType.Int, DataType.Index}:
-        msg = (
+        raise InputError(
             f"{expected} to be bound to a tensor of dtype {value.dtype.ir_name}, "
             f"but got a tensor of dtype {argument.dtype.ir_name}."
         )
-        raise InputError(msg)
     if len(argument.shape) != value.ndim:
-        msg = (
+        raise InputError(
             f"{expected} to be bound to a tensor of rank {value.ndim}, but got a tensor of rank {len(argument.shape)}."
         )
-        raise InputError(msg)
     for axis, size in zip(value.domain.axes, argument.shape, strict=True):
         if axis.is_broadcast and axis.expanded is None and size != 1:
-            msg = f"{expected} to have size 1 where {axis} says so, but got shape {list(argument.shape)}."
-            raise InputError(msg)
+            raise InputError(f"{expected} to have size 1 where {axis} says so, but got shape {list(argument.shape)}.")
     return argument
 
 
 def check_scalar(position: int, value: Scalar, number: Described) -> Number:
     """Return a scalar input as a Python number of the scalar's kind and precision, or raise InputError."""
     if isinstance(number, TensorSpec):
-        msg = (
+        raise InputError(
             f"Expected input {position}, {value}, to be a scalar but got {number.dtype.ir_name} tensor "
             f"of rank {len(number.shape)}."
         )
-        raise InputError(msg)
     if of_python(number).kind > value.dtype.kind or (value.dtype is DataType.Bool and not isinstance(number, bool)):
-        msg = (
+        raise InputError(
             f"Expected input {position}, {value}: Scalar value {_as_cpp(number)} is not compatible with the expected "
             f"data type: {value.dtype.ir_name}."
         )
-        raise InputError(msg)
     if value.dtype.is_integral:
         low, high = value.dtype.limits
         if not low <= int(number.real) <= high:
-            msg = (
+            raise InputError(
                 f"Expected input {position}, {value}: scalar value {short_text(number)} is outside the range of "
                 f"{value.dtype.ir_name}, {low} to {high}."
             )
-            raise InputError(msg)
         return int(number.real)
     try:
         if value.dtype.is_reduced_float:
             return float(number_of(float(number.real), value.dtype))
         return complex(number) if value.dtype.is_complex else float(number.real) if value.dtype.is_float else number
     except OverflowError:
-        msg = (
+        raise InputError(
             f"Expected input {position}, {value}: scalar value {short_text(number)} is outside the range of "
             f"{value.dtype.ir_name}."
-        )
-        raise InputError(msg) from None
+        ) from None
 
 
 def _as_cpp(number: Number) -> str:
@@ -195,7 +183,6 @@ def default_inputs(fusion: Fusion) -> tuple[Described, ...]:
     descriptions: list[Described] = []
     for value in fusion.inputs:
         if isinstance(value, Scalar) or not all(isinstance(e, int) for e in value.extents):
-            msg = f"inputs must be given: {value} is not fixed by the definition; {example_line(fusion)}."
-            raise InputError(msg)
+            raise InputError(f"inputs must be given: {value} is not fixed by the definition; {example_line(fusion)}.")
         descriptions.append(described_as_defined(value, value.shape))
     return tuple(descriptions)

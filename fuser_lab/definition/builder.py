@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self, overload
 
 import numpy as np
 
-from fuser_lab import arguments
+from fuser_lab import arguments, ir
 from fuser_lab.arguments import is_whole, short_text
 from fuser_lab.definition.axis_numbers import AxisNumbers
 from fuser_lab.definition.handles import Handle, Tensor
@@ -31,23 +31,11 @@ from fuser_lab.errors import (
     EmptyDefinitionError,
     StateError,
 )
-from fuser_lab.ir import (
-    AttrValue,
-    Expr,
-    Extent,
-    Fusion,
-    Number,
-    Scalar,
-    TensorView,
-    Val,
-    allocation_of,
-    scalars_in,
-)
 from fuser_lab.ir.transform import Transform
 from fuser_lab.ops import OpDef
 from fuser_lab.ops.arguments import as_list, check_range, element_type, flag, wholes
 from fuser_lab.ops.promotion import convert_number
-from fuser_lab.ops.registry import Result
+from fuser_lab.ops.rules import Result
 
 _PACKAGE = __name__.partition(".")[0]
 _VECTOR_SIZE = arguments.whole(0, 1 << 16)
@@ -76,20 +64,20 @@ class FusionBuilder(Recording):
         self.axes = AxisNumbers()
         self.ops = Ops(self)
         self._tensors = 0
-        self._inputs: list[Val] = []
-        self._exprs: list[Expr] = []
-        self._outputs: list[TensorView] = []
-        self._aliases: list[tuple[TensorView, TensorView]] = []
-        self._returned: set[TensorView] = set()
+        self._inputs: list[ir.Val] = []
+        self._exprs: list[ir.Expr] = []
+        self._outputs: list[ir.TensorView] = []
+        self._aliases: list[tuple[ir.TensorView, ir.TensorView]] = []
+        self._returned: set[ir.TensorView] = set()
         self._stride_orders: dict[str, tuple[int, ...]] = {}  # required of results, by name
-        self._known: set[Val] = set()
-        self._sized: dict[int, list[Scalar]] = {}  # sizes that an expression determines first, by its position
+        self._known: set[ir.Val] = set()
+        self._sized: dict[int, list[ir.Scalar]] = {}  # sizes that an expression determines first, by its position
         self._open: bool | None = None
         self._left_by: str | None = None  # the exception that ended the block
-        self._fusion: Fusion | None = None
+        self._fusion: ir.Fusion | None = None
 
     @classmethod
-    def of(cls, fusion: Fusion) -> Self:
+    def of(cls, fusion: ir.Fusion) -> Self:
         """Return a finished definition of a fusion, in which each expression is a call; it belongs to no cache."""
         made = cls()
         made._open, made._fusion = False, fusion
@@ -97,7 +85,7 @@ class FusionBuilder(Recording):
         made._exprs, made._aliases = list(fusion.exprs), list(fusion.aliases)
         made._returned = set(fusion.outputs) - fusion.hidden
         made._stride_orders = {tv.name: ranks for tv, ranks in fusion.stride_orders}
-        inputs = [("define_tensor" if isinstance(v, TensorView) else "define_scalar", v) for v in fusion.inputs]
+        inputs = [("define_tensor" if isinstance(v, ir.TensorView) else "define_scalar", v) for v in fusion.inputs]
         made._calls = [Called(name, (), {}, 0, 0, value) for name, value in inputs]
         made._calls += [
             Called(EMIT, (), {}, place, place + 1, expr.outputs) for place, expr in enumerate(fusion.exprs)
@@ -105,7 +93,7 @@ class FusionBuilder(Recording):
         return made
 
     @classmethod
-    def _copy(cls, fusion: Fusion, transforms: Sequence[Transform]) -> Self:
+    def _copy(cls, fusion: ir.Fusion, transforms: Sequence[Transform]) -> Self:
         made = cls.of(fusion)
         made.hand.extend(transforms)
         return made
@@ -134,8 +122,7 @@ class FusionBuilder(Recording):
     def __enter__(self) -> Self:
         """Open the definition for recording."""
         if self._open is not None:
-            msg = "this definition has already been opened; create a new FusionDefinition for a new fusion."
-            raise StateError(msg)
+            raise StateError("this definition has already been opened; create a new FusionDefinition for a new fusion.")
         self._open = True
         return self
 
@@ -162,11 +149,10 @@ class FusionBuilder(Recording):
     def require_open(self, caller: str) -> None:
         """Raise ClosedDefinitionError unless inside the ``with`` block."""
         if not self._open:
-            msg = f"{caller} belongs inside `with FusionDefinition() as fd:`, which is not open."
-            raise ClosedDefinitionError(msg)
+            raise ClosedDefinitionError(f"{caller} belongs inside `with FusionDefinition() as fd:`, which is not open.")
 
     @property
-    def fusion(self) -> Fusion:
+    def fusion(self) -> ir.Fusion:
         """The recorded fusion.
 
         Raises
@@ -177,8 +163,7 @@ class FusionBuilder(Recording):
             If nothing was defined, or there is no output.
         """
         if self._open:
-            msg = "the definition is still open; leave the `with` block first."
-            raise StateError(msg)
+            raise StateError("the definition is still open; leave the `with` block first.")
         if self._left_by is not None:
             msg = f"the definition was left by an exception ({self._left_by}) before it was complete; define it again."
             raise StateError(msg)
@@ -190,7 +175,7 @@ class FusionBuilder(Recording):
                 msg = "Fusion is empty! It has no outputs; call fd.add_output on the values that it should return."
                 raise EmptyDefinitionError(msg)
             self._fusion = self.placed(
-                Fusion(
+                ir.Fusion(
                     inputs=tuple(self._inputs),
                     exprs=self._live_exprs(),
                     outputs=tuple(self._outputs),
@@ -201,28 +186,28 @@ class FusionBuilder(Recording):
             )
         return self._fusion
 
-    def placed(self, fusion: Fusion) -> Fusion:
+    def placed(self, fusion: ir.Fusion) -> ir.Fusion:
         """Return a recorded fusion with the layouts that are required of its results."""
         for name, ranks in self._stride_orders.items():
             fusion = fusion.set_output_stride_order(name, ranks)
         return fusion
 
     @property
-    def recorded_exprs(self) -> Sequence[Expr]:
+    def recorded_exprs(self) -> Sequence[ir.Expr]:
         """The expressions recorded so far, also while the definition is open."""
         return self._exprs
 
-    def _live_exprs(self) -> tuple[Expr, ...]:
+    def _live_exprs(self) -> tuple[ir.Expr, ...]:
         """Return the expressions that an output depends on; nvFuser also drops the others."""
-        needed: set[Val] = set(self._outputs)
-        live: list[Expr] = []
+        needed: set[ir.Val] = set(self._outputs)
+        live: list[ir.Expr] = []
         for place in range(len(self._exprs) - 1, -1, -1):
             expr = self._exprs[place]
             if needed.isdisjoint(expr.outputs) and needed.isdisjoint(self._sized.get(place, ())):
                 continue
             live.append(expr)
             needed.update(expr.inputs)
-            needed.update(scalars_in(value for _, value in expr.attrs))
+            needed.update(ir.scalars_in(value for _, value in expr.attrs))
         return tuple(reversed(live))
 
     @overload
@@ -276,7 +261,7 @@ class FusionBuilder(Recording):
 
     def _tensor_input(self, *args: Any, **kwargs: Any) -> Tensor:
         layout = input_layout(args, kwargs, self.axes)
-        tensor = TensorView(name=self._tensor_name(), dtype=layout.dtype, domain=layout.domain, is_cpu=layout.is_cpu)
+        tensor = ir.TensorView(name=self._tensor_name(), dtype=layout.dtype, domain=layout.domain, is_cpu=layout.is_cpu)
         self._add_input(tensor)
         return Tensor(tensor, self)
 
@@ -301,11 +286,10 @@ class FusionBuilder(Recording):
             If it is not a TensorSpec.
         """
         if not isinstance(described, TensorSpec):
-            msg = f"define_from_spec: described must be a TensorSpec, given {short_text(described)}."
-            raise ArgumentTypeError(msg)
+            raise ArgumentTypeError(f"define_from_spec: described must be a TensorSpec, given {short_text(described)}.")
         static = flag(static_sizes, "define_from_spec", "static_sizes")
         contiguity, ranks = describe_strides(described.shape, [abs(s) for s in described.strides])
-        backwards = [described.strides[axis] < 0 for axis in allocation_of(ranks)]
+        backwards = [described.strides[axis] < 0 for axis in ir.allocation_of(ranks)]
         return self.define_tensor(
             shape=[n if static or n in {0, 1} else -1 for n in described.shape],
             contiguity=[False if back and mark else mark for mark, back in zip(contiguity, backwards, strict=True)],
@@ -314,7 +298,7 @@ class FusionBuilder(Recording):
             stride_order=ranks,
         )
 
-    def define_scalar(self, value: Number | DataType | None = None, dtype: DataType | None = None) -> Handle:
+    def define_scalar(self, value: ir.Number | DataType | None = None, dtype: DataType | None = None) -> Handle:
         """Add a scalar input, or return a constant when ``value`` is a number.
 
         ``define_scalar(DataType.Int)`` and ``define_scalar(None, DataType.Int)`` are inputs, ``define_scalar(2.0)`` and
@@ -324,7 +308,7 @@ class FusionBuilder(Recording):
         scalar: Handle = self.recorded("define_scalar", self._scalar, (value,) if dtype is None else (value, dtype), {})
         return scalar
 
-    def _scalar(self, value: Number | DataType | None, dtype: DataType | None = None) -> Handle:
+    def _scalar(self, value: ir.Number | DataType | None, dtype: DataType | None = None) -> Handle:
         if isinstance(value, DataType) and dtype is None:
             value, dtype = None, value
         if isinstance(value, np.generic):
@@ -334,11 +318,10 @@ class FusionBuilder(Recording):
             self._add_input(scalar)
             return Handle(scalar, self)
         if not isinstance(value, bool | int | float | complex):
-            msg = f"define_scalar: value must be a number, given {short_text(value)}."
-            raise ArgumentTypeError(msg)
+            raise ArgumentTypeError(f"define_scalar: value must be a number, given {short_text(value)}.")
         scalar_type = of_python(value) if dtype is None else element_type(dtype, "define_scalar")
         return Handle(
-            Scalar(
+            ir.Scalar(
                 name="", dtype=scalar_type, value=convert_number(value, scalar_type, "define_scalar", "value"),
             ), self,
         )
@@ -350,18 +333,16 @@ class FusionBuilder(Recording):
         """
         self.require_open("define_vector")
         if dtype is not DataType.Int:
-            msg = f"define_vector: dtype must be DataType.Int, given {short_text(dtype)}."
-            raise ArgumentTypeError(msg)
+            raise ArgumentTypeError(f"define_vector: dtype must be DataType.Int, given {short_text(dtype)}.")
         elements: list[Handle] = self.recorded("define_vector", self._vector, (size,), {})
         return elements
 
     def _vector(self, size: int | Sequence[Handle | int]) -> list[Handle]:
         if not is_whole(size) and not isinstance(size, list | tuple):
-            msg = (
+            raise ArgumentTypeError(
                 "define_vector: size must be an int, or a list of ints and integer scalars, given "
                 f"{short_text(size)}."
             )
-            raise ArgumentTypeError(msg)
         if not is_whole(size):
             sizes = self.extents(size, "define_vector", "values")
             return [Handle(self.value(extent, "define_vector", "values"), self) for extent in sizes]
@@ -384,7 +365,7 @@ class FusionBuilder(Recording):
     def _add_output(
         self, output: Tensor, alias_input: Tensor | None = None, *, stride_order: Sequence[int] = (),
     ) -> None:
-        if isinstance(output, Handle) and isinstance(output.val, Scalar):
+        if isinstance(output, Handle) and isinstance(output.val, ir.Scalar):
             msg = f"add_output: output must be a tensor, given the scalar {output}; kernels return tensors only."
             raise DefinitionError(msg)
         tensor = self.tensor(output, "add_output", "output")
@@ -393,24 +374,21 @@ class FusionBuilder(Recording):
         if alias_input is not None:
             target = self.tensor(alias_input, "add_output", "alias_input")
             if target not in self._inputs:
-                msg = f"add_output: alias_input {target.name} is not an input of the fusion."
-                raise DefinitionError(msg)
+                raise DefinitionError(f"add_output: alias_input {target.name} is not an input of the fusion.")
             if tensor.ndim != target.ndim:
-                msg = (
+                raise DefinitionError(
                     f"add_output: output {tensor.name} has {tensor.ndim} axes and alias_input {target.name} "
                     f"{target.ndim}; an in-place update needs the same number."
                 )
-                raise DefinitionError(msg)
             if tensor.dtype is not target.dtype:
                 # A result that is written over an input has the input's type, as in nvFuser.
                 tensor = self.tensor(self.ops.cast(tensor, target.dtype), "add_output", "output")
             for other, overwritten in self._aliases:
                 if overwritten == target:
-                    msg = (
+                    raise DefinitionError(
                         f"add_output: {tensor.name} cannot be written over the input {target.name}, because "
                         f"{other.name} already is; only one output may alias an input."
                     )
-                    raise DefinitionError(msg)
             self._aliases.append((tensor, target))
             if tensor not in self._outputs:
                 self._outputs.append(tensor)
@@ -433,7 +411,7 @@ class FusionBuilder(Recording):
     def _require_order(self, output: Tensor, stride_order: Sequence[int]) -> None:
         tensor = self.tensor(output, "set_output_stride_order", "output")
         # The fusion itself checks it; the recording may still contain results that no output needs.
-        fusion = Fusion(
+        fusion = ir.Fusion(
             inputs=tuple(self._inputs), exprs=self._live_exprs(), outputs=tuple(self._outputs),
             aliases=tuple(self._aliases),
         )
@@ -446,22 +424,21 @@ class FusionBuilder(Recording):
             self._build(self._walk)
         return self._stride_orders.get(self.tensor(output, "get_output_stride_order", "output").name)
 
-    def emit(self, op: OpDef, inputs: Sequence[Val], **attrs: AttrValue) -> tuple[Val, ...]:
+    def emit(self, op: OpDef, inputs: Sequence[ir.Val], **attrs: ir.AttrValue) -> tuple[ir.Val, ...]:
         """Append ``op(inputs)`` and return its results."""
         if self._inside:
             return self._emit_all(op, inputs, attrs)
 
-        def carry_out(*_: Any) -> tuple[Val, ...]:
+        def carry_out(*_: Any) -> tuple[ir.Val, ...]:
             return self._emit_all(op, inputs, attrs)
 
-        results: tuple[Val, ...] = self.recorded(EMIT, carry_out, (op.name, list(inputs), *attrs.items()), {})
+        results: tuple[ir.Val, ...] = self.recorded(EMIT, carry_out, (op.name, list(inputs), *attrs.items()), {})
         return results
 
-    def _emit_all(self, op: OpDef, inputs: Sequence[Val], attrs: dict[str, AttrValue]) -> tuple[Val, ...]:
+    def _emit_all(self, op: OpDef, inputs: Sequence[ir.Val], attrs: dict[str, ir.AttrValue]) -> tuple[ir.Val, ...]:
         for value in inputs:
-            if value not in self._known and not (isinstance(value, Scalar) and value.value is not None):
-                msg = f"{op.name}: {value} belongs to another definition."
-                raise DefinitionError(msg)
+            if value not in self._known and not (isinstance(value, ir.Scalar) and value.value is not None):
+                raise DefinitionError(f"{op.name}: {value} belongs to another definition.")
         results = op.infer(tuple(inputs), attrs, self.axes)
         for result in results:
             if result.domain is not None and len(result.domain.logical) > MOST_AXES:
@@ -472,85 +449,81 @@ class FusionBuilder(Recording):
         sizes = [size for value in outputs for size in self._declare(value)]
         if sizes:
             self._sized[len(self._exprs)] = sizes
-        self._exprs.append(Expr(op=op, inputs=tuple(inputs), outputs=outputs, attrs=tuple(attrs.items())))
+        self._exprs.append(ir.Expr(op=op, inputs=tuple(inputs), outputs=outputs, attrs=tuple(attrs.items())))
         return outputs
 
-    def _make(self, result: Result) -> Val:
+    def _make(self, result: Result) -> ir.Val:
         if result.domain is None:
             return self.axes.scalar(result.dtype)
-        return TensorView(name=self._tensor_name(), dtype=result.dtype, domain=result.domain)
+        return ir.TensorView(name=self._tensor_name(), dtype=result.dtype, domain=result.domain)
 
     def _tensor_name(self) -> str:
         name = f"T{self._tensors}"
         self._tensors += 1
         return name
 
-    def _add_input(self, value: Val) -> None:
+    def _add_input(self, value: ir.Val) -> None:
         self._inputs.append(value)
         self._declare(value)
 
-    def _declare(self, value: Val) -> list[Scalar]:
+    def _declare(self, value: ir.Val) -> list[ir.Scalar]:
         """Declare a value; return the sizes that were unknown before."""
         self._known.add(value)
-        if isinstance(value, Scalar):
+        if isinstance(value, ir.Scalar):
             return []
-        sizes = [extent for extent in value.extents if isinstance(extent, Scalar) and extent not in self._known]
+        sizes = [extent for extent in value.extents if isinstance(extent, ir.Scalar) and extent not in self._known]
         self._known.update(sizes)
         return sizes
 
-    def value(self, operand: Any, op: str, argument: str) -> Val:
+    def value(self, operand: Any, op: str, argument: str) -> ir.Val:
         """Return an operand as a value; Python numbers become constants."""
         if isinstance(operand, Handle):
             if operand.builder is not self:
-                msg = f"{op}: {argument} ({operand}) belongs to another definition."
-                raise DefinitionError(msg)
+                raise DefinitionError(f"{op}: {argument} ({operand}) belongs to another definition.")
             return operand.val
-        if isinstance(operand, TensorView | Scalar):
+        if isinstance(operand, ir.TensorView | ir.Scalar):
             return operand
         if isinstance(operand, np.generic):
             operand = operand.item()
         if isinstance(operand, bool | int | float | complex):
             check_range(operand, DataType.Int, op, argument)
-            return Scalar(name="", dtype=of_python(operand), value=operand)
+            return ir.Scalar(name="", dtype=of_python(operand), value=operand)
         if operand is None:
             msg = f"{op}: {argument} is None; it must be a value defined earlier or a number."
         else:
             msg = f"{op}: {argument} must be a tensor, scalar or number, given {type(operand).__name__}."
         raise ArgumentTypeError(msg)
 
-    def tensor(self, operand: Any, op: str, argument: str) -> TensorView:
+    def tensor(self, operand: Any, op: str, argument: str) -> ir.TensorView:
         """Return a tensor operand."""
         value = self.value(operand, op, argument)
-        if isinstance(value, TensorView):
+        if isinstance(value, ir.TensorView):
             return value
-        msg = f"{op}: {argument} must be a tensor, given the scalar {value}."
-        raise ArgumentTypeError(msg)
+        raise ArgumentTypeError(f"{op}: {argument} must be a tensor, given the scalar {value}.")
 
-    def tensors(self, operands: object, op: str, argument: str) -> tuple[TensorView, ...]:
+    def tensors(self, operands: object, op: str, argument: str) -> tuple[ir.TensorView, ...]:
         """Return a list of tensor operands."""
         if not isinstance(operands, list | tuple):
-            msg = f"{op}: {argument} must be a list of tensors, given {type(operands).__name__}."
-            raise ArgumentTypeError(msg)
+            raise ArgumentTypeError(f"{op}: {argument} must be a list of tensors, given {type(operands).__name__}.")
         return tuple(self.tensor(x, op, f"{argument}[{i}]") for i, x in enumerate(operands))
 
-    def extents(self, sizes: object, op: str, argument: str) -> tuple[Extent, ...]:
+    def extents(self, sizes: object, op: str, argument: str) -> tuple[ir.Extent, ...]:
         """Return a shape argument: ints and integer scalars."""
-        extents: list[Extent] = []
+        extents: list[ir.Extent] = []
         entries = as_list(sizes, op, argument, "ints and integer scalars")
         check_axes(op, argument, len(entries), each=2)  # a pad has two widths for each axis
         for position, size in enumerate(entries):
             value = self.value(size, op, f"{argument}[{position}]")
-            if not isinstance(value, Scalar) or not value.dtype.is_integral:
-                msg = f"{op}: {argument}[{position}] is {value}; it must be an integer."
-                raise ArgumentTypeError(msg)
+            if not isinstance(value, ir.Scalar) or not value.dtype.is_integral:
+                raise ArgumentTypeError(f"{op}: {argument}[{position}] is {value}; it must be an integer.")
             extents.append(value if value.value is None else int(value.value.real))
         return tuple(extents)
 
     def wrap(self, result: Any) -> Any:
         """Return values as handles, inside lists and tuples too."""
-        if isinstance(result, TensorView):
+        if isinstance(result, ir.TensorView):
             return Tensor(result, self)
-        if isinstance(result, Scalar):
+        if isinstance(result, ir.Scalar):
             return Handle(result, self)
         if isinstance(result, list | tuple):
             return type(result)(self.wrap(r) for r in result)

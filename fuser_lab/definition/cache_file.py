@@ -50,8 +50,7 @@ def write_cache(cache: KnownDefinitions[Any], path: Path) -> None:
     }
     text = json_text(data)
     if not path.name or os.path.isdir(path):  # noqa: PTH112 - False, not an error, where a name is too long
-        msg = f"FusionCache.save: {path} is a directory; give the path of a file."
-        raise InputError(msg)
+        raise InputError(f"FusionCache.save: {path} is a directory; give the path of a file.")
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         unfinished.write_text(text, encoding="utf-8")
@@ -59,8 +58,7 @@ def write_cache(cache: KnownDefinitions[Any], path: Path) -> None:
     except OSError as error:
         with suppress(OSError):
             unfinished.unlink()
-        msg = f"FusionCache.save: {brief(str(path))} cannot be written: {error.strerror}."
-        raise InputError(msg) from None
+        raise InputError(f"FusionCache.save: {brief(str(path))} cannot be written: {error.strerror}.") from None
 
 
 def read_cache(path: Path, max_fusions: int | None, empty: Callable[[int], Cache]) -> Cache:

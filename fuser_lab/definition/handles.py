@@ -10,7 +10,7 @@ from fuser_lab.definition.schedulable import Schedulable
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import Extent, Number, Scalar, TensorView
-from fuser_lab.ops.registry import wrap_dim
+from fuser_lab.ops.operands import wrap_dim
 
 Operand = Union["Handle", Number]
 

@@ -69,8 +69,7 @@ class KnownDefinitions(Generic[Payload]):
     @takes("FusionCache", max_fusions=whole(accepted="an int"))
     def __init__(self, max_fusions: int = MAX_FUSIONS) -> None:
         if max_fusions < 1:
-            msg = f"FusionCache: max_fusions is {short_text(max_fusions)}; it must be at least 1."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"FusionCache: max_fusions is {short_text(max_fusions)}; it must be at least 1.")
         self._max = max_fusions
         self._lock = new_lock()
         self.root = Node(None, None)

@@ -35,8 +35,7 @@ class LoopAxis:
         for position, axis in enumerate(self.tensor.scheduled.loop):
             if axis.id == self.axis.id:
                 return position
-        msg = f"{method}: {self.axis} is not, or is no longer, a loop of {self.tensor.val.name}."
-        raise ScheduleError(msg)
+        raise ScheduleError(f"{method}: {self.axis} is not, or is no longer, a loop of {self.tensor.val.name}.")
 
     def is_reduction(self) -> bool:
         """Whether the axis is reduced."""

@@ -47,8 +47,7 @@ class Ops:
                 return _refusal(name)
             near = get_close_matches(name, dir(self), 1)
             hint = f"did you mean {near[0]}?" if near else "dir(fd.ops) lists all ops."
-            msg = f"fd.ops has no op {name}; {hint}"
-            raise UnknownNameError(msg)
+            raise UnknownNameError(f"fd.ops has no op {name}; {hint}")
         # Shared by all definitions, because separate functions would be cyclic garbage, which takes time to collect.
         method = _method(entry)
         setattr(Ops, name, method)
@@ -101,5 +100,4 @@ def check_arguments(
     try:
         return signature.bind(*args, **kwargs)
     except TypeError as error:
-        msg = f"{name}{signature}: {error}."
-        raise ArgumentTypeError(msg) from None
+        raise ArgumentTypeError(f"{name}{signature}: {error}.") from None

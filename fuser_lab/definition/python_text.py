@@ -4,27 +4,16 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from math import copysign, isfinite
 
+from fuser_lab import ir
 from fuser_lab.dtypes import DataType, of_python
 from fuser_lab.errors import UnsupportedError
-from fuser_lab.ir import (
-    AttrValue,
-    Expr,
-    Fusion,
-    IterDomain,
-    Number,
-    OpKind,
-    Scalar,
-    TensorView,
-    Val,
-    stride_order_of,
-)
 from fuser_lab.ops import OPS
 
 _INDENT = "    "
 _NO_DEFAULT = object()
 # Ops that accept only scalars of the definition, not Python numbers.
 _DEFINED_SCALARS = frozenset(
-    {OpKind.INDEXING, OpKind.SCATTER, OpKind.SCAN, OpKind.SORT, OpKind.ATTENTION},
+    {ir.OpKind.INDEXING, ir.OpKind.SCATTER, ir.OpKind.SCAN, ir.OpKind.SORT, ir.OpKind.ATTENTION},
 )
 _SCALAR_ATTRIBUTES = frozenset({("topk", "k")})
 # The value of an omitted operand.
@@ -32,7 +21,7 @@ _LEFT_OUT: dict[tuple[str, str], int] = {("pad", "value"): 0, ("iota", "start"):
 
 
 def definition_text(
-    fusion: Fusion, function: str = "nvfuser_fusion", letters: tuple[str, str] = ("tv", "c"),
+    fusion: ir.Fusion, function: str = "nvfuser_fusion", letters: tuple[str, str] = ("tv", "c"),
 ) -> str:
     """Return a Python function that records the fusion again; floats keep full precision.
 
@@ -42,7 +31,7 @@ def definition_text(
     return _Writer(fusion, letters).write(function)
 
 
-def recorded_names(fusion: Fusion) -> dict[str, str]:
+def recorded_names(fusion: ir.Fusion) -> dict[str, str]:
     """Return the name that each tensor gets when the printed definition is recorded."""
     tensors = [*fusion.tensor_inputs, *(tv for expr in fusion.exprs for tv in expr.tensor_outputs)]
     return {tv.name: f"T{number}" for number, tv in enumerate(tensors)}
@@ -51,13 +40,13 @@ def recorded_names(fusion: Fusion) -> dict[str, str]:
 class _Writer:
     """Writes statements in order; a size or constant has its line directly before the first statement that needs it."""
 
-    def __init__(self, fusion: Fusion, letters: tuple[str, str]) -> None:
+    def __init__(self, fusion: ir.Fusion, letters: tuple[str, str]) -> None:
         self._fusion = fusion
         self._letters = letters
         self._names: dict[str, str] = {}
         self._taken: set[str] = set()
         self._constants: dict[tuple[DataType, str], str] = {}
-        self._sizes: dict[str, tuple[TensorView, int]] = {}
+        self._sizes: dict[str, tuple[ir.TensorView, int]] = {}
         self._lines: list[str] = []
         self._read = {v for expr in fusion.exprs for v in expr.inputs} | set(fusion.outputs)
         self._next_scalar = 1 + max(
@@ -69,7 +58,7 @@ class _Writer:
             self._input(value)
         for expr in self._fusion.exprs:
             self._expr(expr)
-        targets: dict[TensorView, list[TensorView]] = {}
+        targets: dict[ir.TensorView, list[ir.TensorView]] = {}
         for output, target in self._fusion.aliases:
             targets.setdefault(output, []).append(target)
         for output in self._fusion.outputs:
@@ -84,9 +73,9 @@ class _Writer:
     def _line(self, text: str) -> None:
         self._lines.append(_INDENT + text)
 
-    def _input(self, value: Val) -> None:
+    def _input(self, value: ir.Val) -> None:
         name = self._name(value)
-        if isinstance(value, Scalar):
+        if isinstance(value, ir.Scalar):
             self._line(f"{name} = fd.define_scalar(None, dtype={value.dtype!r})")
             return
         shape = [_declarations(axis) for axis in value.domain.logical]
@@ -94,26 +83,26 @@ class _Writer:
         text = f"{name} = fd.define_tensor(shape={shape}, contiguity={contiguity}, dtype={value.dtype!r}"
         text += f", is_cpu={value.is_cpu}"
         if value.domain.allocation is not None:
-            text += f", stride_order={list(stride_order_of(value.domain.allocation))}"
+            text += f", stride_order={list(ir.stride_order_of(value.domain.allocation))}"
         self._line(text + ")")
         self._remember_sizes(value)
 
-    def _remember_sizes(self, tensor: TensorView) -> None:
+    def _remember_sizes(self, tensor: ir.TensorView) -> None:
         for dim, extent in enumerate(tensor.extents):
-            if isinstance(extent, Scalar):
+            if isinstance(extent, ir.Scalar):
                 self._sizes.setdefault(extent.name, (tensor, dim))
 
-    def _expr(self, expr: Expr) -> None:
+    def _expr(self, expr: ir.Expr) -> None:
         special = _SPECIAL.get(expr.op.name)
         arguments = self._arguments(expr) if special is None else special(self, expr)
         shown = expr.outputs if len(expr.outputs) == 1 else [v if v in self._read else None for v in expr.outputs]
         results = ", ".join("_" if v is None else self._name(v) for v in shown)
         self._line(f"{results} = fd.ops.{expr.op.name}({', '.join(arguments)})")
         for value in shown:
-            if isinstance(value, TensorView):
+            if isinstance(value, ir.TensorView):
                 self._remember_sizes(value)
 
-    def _arguments(self, expr: Expr) -> list[str]:
+    def _arguments(self, expr: ir.Expr) -> list[str]:
         """Return the arguments of a call in the order of the op's signature: operands first, attributes by name.
 
         An operand belongs to the parameter at its position among those without an attribute. An attribute ``options``
@@ -136,16 +125,16 @@ class _Writer:
                     text = self.operand(expr, place)
             elif name in attrs and not _same(attrs[name], default):
                 text = self._attribute(expr.op.name, name, attrs[name])
-                positional = positional and expr.kind is OpKind.RANDOM and name == "shape"
+                positional = positional and expr.kind is ir.OpKind.RANDOM and name == "shape"
             if text is None or keyword_only:
                 positional = False
             if text is not None:
                 texts.append(text if positional else f"{name}={text}")
         return texts
 
-    def _name(self, value: Val) -> str:
+    def _name(self, value: ir.Val) -> str:
         if value.name not in self._names:
-            letters = self._letters[isinstance(value, Scalar)]
+            letters = self._letters[isinstance(value, ir.Scalar)]
             name = f"{letters}{_number(value.name)}"
             if name in self._taken or _number(value.name) < 0:
                 name = f"{letters}{value.name}"
@@ -153,28 +142,27 @@ class _Writer:
             self._names[value.name] = name
         return self._names[value.name]
 
-    def operand(self, expr: Expr, place: int) -> str:
+    def operand(self, expr: ir.Expr, place: int) -> str:
         """Return an operand of an expression: a name, or a number if that is equivalent."""
         value = expr.inputs[place]
-        if isinstance(value, TensorView):
+        if isinstance(value, ir.TensorView):
             return self._name(value)
         if value.value is not None:
             return number_text(value.value) if _stands_as_number(expr, place, value) else self._constant(value)
         return self._symbol(value)
 
-    def _symbol(self, value: Scalar) -> str:
+    def _symbol(self, value: ir.Scalar) -> str:
         if value.name not in self._names and value.name in self._sizes:
             tensor, dim = self._sizes[value.name]
             name = self._name(value)
             self._line(f"{name} = fd.ops.size({self._name(tensor)}, dim={dim})")
         return self._name(value)
 
-    def _constant(self, value: Scalar) -> str:
+    def _constant(self, value: ir.Scalar) -> str:
         """Return the name of a constant that has its own line."""
         number = value.value
         if number is None:
-            msg = f"{value.name} is not a constant."
-            raise UnsupportedError(msg)
+            raise UnsupportedError(f"{value.name} is not a constant.")
         key = (value.dtype, repr(number))
         if key not in self._constants:
             name = self._constants[key] = f"{self._letters[1]}{self._next_scalar}"
@@ -182,16 +170,16 @@ class _Writer:
             self._line(f"{name} = fd.define_scalar({number_text(number)}, dtype={value.dtype!r})")
         return self._constants[key]
 
-    def _attribute(self, op: str, name: str, value: AttrValue) -> str:
+    def _attribute(self, op: str, name: str, value: ir.AttrValue) -> str:
         if (op, name) in _SCALAR_ATTRIBUTES and isinstance(value, int):
-            return self._constant(Scalar(name="", dtype=DataType.Int, value=value))
+            return self._constant(ir.Scalar(name="", dtype=DataType.Int, value=value))
         return self.attr_text(value)
 
-    def attr_text(self, value: AttrValue) -> str:
+    def attr_text(self, value: ir.AttrValue) -> str:
         """Return an attribute value as a Python expression."""
         if isinstance(value, tuple):
             return "[" + ", ".join(self.attr_text(v) for v in value) + "]"
-        if isinstance(value, Scalar):
+        if isinstance(value, ir.Scalar):
             return self._symbol(value) if value.value is None else number_text(value.value)
         return repr(value)
 
@@ -210,52 +198,52 @@ def _number(name: str) -> int:
     return int(digits) if digits.isdecimal() else -1
 
 
-def _scalars(fusion: Fusion) -> Iterator[Scalar]:
+def _scalars(fusion: ir.Fusion) -> Iterator[ir.Scalar]:
     for value in fusion.inputs:
-        if isinstance(value, Scalar):
+        if isinstance(value, ir.Scalar):
             yield value
         else:
-            yield from (e for e in value.extents if isinstance(e, Scalar))
+            yield from (e for e in value.extents if isinstance(e, ir.Scalar))
     for expr in fusion.exprs:
         for result in expr.outputs:
-            if isinstance(result, Scalar):
+            if isinstance(result, ir.Scalar):
                 yield result
             else:
-                yield from (e for e in result.extents if isinstance(e, Scalar))
+                yield from (e for e in result.extents if isinstance(e, ir.Scalar))
 
 
-def _same(value: AttrValue, default: object) -> bool:
+def _same(value: ir.AttrValue, default: object) -> bool:
     return type(value) is type(default) and value == default
 
 
-def _is_left_out(expr: Expr, name: str, value: Val) -> bool:
+def _is_left_out(expr: ir.Expr, name: str, value: ir.Val) -> bool:
     """Whether an operand is the constant for an omitted argument."""
     usual = _LEFT_OUT.get((expr.op.name, name))
-    if usual is None or not isinstance(value, Scalar) or value.value is None:
+    if usual is None or not isinstance(value, ir.Scalar) or value.value is None:
         return False
     return repr(value.value) in {repr(usual), repr(float(usual)), repr(complex(usual)), repr(bool(usual))}
 
 
-def _stands_as_number(expr: Expr, place: int, value: Scalar) -> bool:
+def _stands_as_number(expr: ir.Expr, place: int, value: ir.Scalar) -> bool:
     """Whether the number, as an operand of this expression, is recorded as this constant again.
 
     A number becomes a Bool, Int, Double or ComplexDouble; within its kind, tensor operands and result decide the dtype.
     """
     if value.value is None or expr.kind in _DEFINED_SCALARS or expr.op.name == "complex":
         return False
-    if expr.kind is OpKind.RANDOM and place > 1:
+    if expr.kind is ir.OpKind.RANDOM and place > 1:
         return False
     plain = of_python(value.value)
     if plain is value.dtype:
         return True
     if plain.kind is not value.dtype.kind:
         return False
-    if expr.kind is not OpKind.POINTWISE:
+    if expr.kind is not ir.OpKind.POINTWISE:
         return True
     return any(v.dtype is value.dtype for v in expr.tensor_inputs)
 
 
-def number_text(number: Number) -> str:
+def number_text(number: ir.Number) -> str:
     """Return a Python literal that evaluates to exactly this number, infinities, NaN and negative zeros too."""
     if isinstance(number, complex):
         # Python's own literal loses the signs of zeros, because 0.0 is added to the imaginary part.
@@ -268,17 +256,17 @@ def number_text(number: Number) -> str:
     return repr(number)
 
 
-def _declarations(axis: IterDomain) -> int:
+def _declarations(axis: ir.IterDomain) -> int:
     extent = axis.visible_extent
     return extent if isinstance(extent, int) else -1
 
 
-def _cat_arguments(writer: _Writer, expr: Expr) -> list[str]:
+def _cat_arguments(writer: _Writer, expr: ir.Expr) -> list[str]:
     operands = ", ".join(writer.operand(expr, place) for place in range(len(expr.inputs)))
     return [f"[{operands}]", f"dim={expr.attr('dim')}", "manual_padding=True"]
 
 
-def _iota_arguments(writer: _Writer, expr: Expr) -> list[str]:
+def _iota_arguments(writer: _Writer, expr: ir.Expr) -> list[str]:
     shape = expr.attr("shape")
     texts = [writer.attr_text(shape[0] if isinstance(shape, tuple) else shape)]
     for place, name in enumerate(("start", "step")):
@@ -287,14 +275,14 @@ def _iota_arguments(writer: _Writer, expr: Expr) -> list[str]:
     return [*texts, f"dtype={expr.outputs[0].dtype!r}"]
 
 
-def _slice_arguments(writer: _Writer, expr: Expr) -> list[str]:
+def _slice_arguments(writer: _Writer, expr: ir.Expr) -> list[str]:
     texts = [writer.operand(expr, 0)]
     texts += [f"{name}={writer.attr_text(expr.attr(name))}" for name in ("start_indices", "end_indices")]
     texts.append(f"strides={[1] * expr.out.ndim}")
     return [*texts, "manual_normalization=True"] if expr.attr("manual_normalization") else texts
 
 
-def _fold_arguments(writer: _Writer, expr: Expr) -> list[str]:
+def _fold_arguments(writer: _Writer, expr: ir.Expr) -> list[str]:
     texts = [writer.operand(expr, 0), f"dims={writer.attr_text(expr.attr('dims'))}"]
     # By default, a sum of integers is an Int.
     dtype = expr.outputs[0].dtype
@@ -302,7 +290,7 @@ def _fold_arguments(writer: _Writer, expr: Expr) -> list[str]:
     return [*texts, f"dtype={dtype!r}"] if narrow else texts
 
 
-_SPECIAL: dict[str, Callable[[_Writer, Expr], list[str]]] = {
+_SPECIAL: dict[str, Callable[[_Writer, ir.Expr], list[str]]] = {
     "cat": _cat_arguments,
     "iota": _iota_arguments,
     "slice": _slice_arguments,

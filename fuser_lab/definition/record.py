@@ -129,8 +129,7 @@ def decoded_number(entry: Encoded) -> Any:
                 return complex(float.fromhex(real), float.fromhex(imag))
     except (ValueError, OverflowError):
         pass
-    msg = f"{entry!r} is not an argument of a recorded call."
-    raise InputError(msg)
+    raise InputError(f"{entry!r} is not an argument of a recorded call.")
 
 
 def values_in(result: Any) -> Iterator[Val]:
@@ -214,8 +213,7 @@ def from_json(data: Any) -> Record:
     match data:
         case [str(name), list(args), list(kwargs)] if all(_is_pair(pair) for pair in kwargs):
             return Record(name, tuple(map(_read, args)), tuple((key, _read(value)) for key, value in kwargs))
-    msg = f"{json_text(data)[:80]} is not a recorded call."
-    raise InputError(msg)
+    raise InputError(f"{json_text(data)[:80]} is not a recorded call.")
 
 
 def _is_pair(pair: object) -> bool:
@@ -233,5 +231,4 @@ def _read(data: Any) -> Encoded:
             return data
         case [("list" | "tuple" | "value" | "constant" | "bool" | "float" | "complex") as kind, *rest]:
             return (kind, *map(_read, rest))
-    msg = f"{json_text(data)[:80]} is not an argument of a recorded call."
-    raise InputError(msg)
+    raise InputError(f"{json_text(data)[:80]} is not an argument of a recorded call.")

@@ -141,15 +141,13 @@ class Recording:
             args, _ = arguments(record, values, lambda value: value)
             op, operands, *attrs = args
             if op not in OPS or not isinstance(operands, list) or not all(_is_attribute(pair) for pair in attrs):
-                msg = f"{op!r} is not an op with operands and attributes."
-                raise InputError(msg)
+                raise InputError(f"{op!r} is not an op with operands and attributes.")
             return self.emit(OPS[op], operands, **dict(attrs))
         args, kwargs = arguments(record, values, self.wrap)
         if record.name in DEFINES:
             return getattr(self, record.name)(*args, **kwargs)
         if record.name not in OPS and record.name not in COMPOSITES:
-            msg = f"{record.name!r} is not a call of a definition."
-            raise InputError(msg)
+            raise InputError(f"{record.name!r} is not a call of a definition.")
         return getattr(self.ops, record.name)(*args, **kwargs)
 
     def _look_up(self, walk: "Walk[Any]") -> None:
@@ -211,7 +209,6 @@ class Recording:
         # With its layout in the fusion, which may be required.
         value = fusion.tensors.get(state.name_of.get(fid, ""), value)
         if value is None:
-            msg = f"handle: no value of this definition has the number {fid}."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"handle: no value of this definition has the number {fid}.")
         handle: Handle = self.wrap(value)
         return handle

@@ -46,8 +46,7 @@ class Schedulable:
         """The tensor with its loops; ScheduleError if no output needs it."""
         scheduled = self.builder.hand.scheduled.tensors.get(self.val.name)
         if scheduled is None:
-            msg = f"{self.val.name} is not a tensor that any output of this fusion needs."
-            raise ScheduleError(msg)
+            raise ScheduleError(f"{self.val.name} is not a tensor that any output of this fusion needs.")
         return scheduled
 
     def __str__(self) -> str:
@@ -176,8 +175,7 @@ class Schedulable:
         )
 
     def _raise_unsupported(self, method: str, why: str) -> NoReturn:
-        msg = f"TensorView.{method} {why}."
-        raise UnsupportedError(msg)
+        raise UnsupportedError(f"TensorView.{method} {why}.")
 
     def swizzle(self, *_: Any, **__: Any) -> NoReturn:
         """Raise UnsupportedError."""
@@ -249,8 +247,7 @@ class Transforms:
     def tensor(self, name: str) -> Any:
         """Return a tensor of the scheduled fusion by its name in IR text; ScheduleError if there is none."""
         if not isinstance(name, str):
-            msg = f"tensor: name must be text such as 'T1', given {short_text(name)}."
-            raise ArgumentTypeError(msg)
+            raise ArgumentTypeError(f"tensor: name must be text such as 'T1', given {short_text(name)}.")
         tensors = self._hand.scheduled.tensors
         if name not in tensors:
             msg = f"tensor: {short_text(name)} is not a tensor of the scheduled fusion; there are {', '.join(tensors)}."

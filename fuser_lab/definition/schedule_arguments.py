@@ -48,8 +48,7 @@ def check_copy(call: str, op_type: object, cache_op: object = None) -> None:
         if mode is None:
             continue
         if not isinstance(mode, Enum) or type(mode).__name__ != _COPY_KINDS[name]:
-            msg = f"{call}: {name} must be a {_COPY_KINDS[name]}, given {short_text(mode)}."
-            raise ArgumentTypeError(msg)
+            raise ArgumentTypeError(f"{call}: {name} must be a {_COPY_KINDS[name]}, given {short_text(mode)}.")
         if mode.name in {"tma", "load_matrix", "cp_async"}:
             msg = f"{call}: {name}={mode} is not supported: Numba has no such instruction; a plain copy does the same."
             raise UnsupportedError(msg)
@@ -58,11 +57,9 @@ def check_copy(call: str, op_type: object, cache_op: object = None) -> None:
 def tensor(method: str, name: str, handle: Any, builder: object) -> Any:
     """Return a tensor of a definition, or raise ArgumentTypeError, or DefinitionError if it is another definition's."""
     if not isinstance(getattr(handle, "val", None), TensorView):
-        msg = f"{method}: {name} must be a tensor, given {short_text(handle)}."
-        raise ArgumentTypeError(msg)
+        raise ArgumentTypeError(f"{method}: {name} must be a tensor, given {short_text(handle)}.")
     if handle.builder is not builder:
-        msg = f"{method}: {name} ({handle}) belongs to another definition."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{method}: {name} ({handle}) belongs to another definition.")
     return handle
 
 
@@ -72,8 +69,7 @@ def names(method: str, handles: Any, builder: object) -> tuple[str, ...]:
     entries: list[Any] = _TENSORS.of(handles, method, "tensors") if several else [handles]
     for entry in entries:
         if not isinstance(getattr(entry, "val", None), TensorView):
-            msg = f"{method}: a list of tensors is needed, given {short_text(entry)}."
-            raise ArgumentTypeError(msg)
+            raise ArgumentTypeError(f"{method}: a list of tensors is needed, given {short_text(entry)}.")
     return tuple(tensor(method, "a tensor", entry, builder).val.name for entry in entries)
 
 
@@ -91,8 +87,7 @@ def wholes(method: str, name: str, values: Any) -> tuple[int, ...]:
 def parallel_type(method: str, value: Any) -> ParallelType:
     """Return a ParallelType, or raise ArgumentTypeError."""
     if not isinstance(value, ParallelType):
-        msg = f"{method}: a ParallelType is needed, given {short_text(value)}."
-        raise ArgumentTypeError(msg)
+        raise ArgumentTypeError(f"{method}: a ParallelType is needed, given {short_text(value)}.")
     return value
 
 
@@ -105,8 +100,7 @@ def parallel_types(method: str, values: Any) -> tuple[ParallelType, ...]:
 def memory(method: str, value: Any) -> MemoryType:
     """Return a MemoryType, or raise ArgumentTypeError."""
     if not isinstance(value, MemoryType):
-        msg = f"{method}: a MemoryType is needed, given {short_text(value)}."
-        raise ArgumentTypeError(msg)
+        raise ArgumentTypeError(f"{method}: a MemoryType is needed, given {short_text(value)}.")
     return value
 
 

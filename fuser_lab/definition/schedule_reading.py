@@ -47,8 +47,7 @@ def read_schedule(text: str, builder: Owner) -> None:
             tree = ast.parse(text)
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None) or 1
-        msg = f"schedule, line {line}: this is not Python ({getattr(error, 'msg', error)})."
-        raise ScheduleError(msg) from None
+        raise ScheduleError(f"schedule, line {line}: this is not Python ({getattr(error, 'msg', error)}).") from None
     reader = _Reader(builder)
     for statement in tree.body:
         try:
@@ -58,11 +57,9 @@ def read_schedule(text: str, builder: Owner) -> None:
             raise ScheduleError(msg) from None
         except FuserLabError as error:
             kind = UnsupportedError if isinstance(error, UnsupportedError) else ScheduleError
-            msg = f"schedule, line {statement.lineno}: {error}"
-            raise kind(msg) from None
+            raise kind(f"schedule, line {statement.lineno}: {error}") from None
         except (TypeError, RecursionError) as error:
-            msg = f"schedule, line {statement.lineno}: {error}."
-            raise ScheduleError(msg) from None
+            raise ScheduleError(f"schedule, line {statement.lineno}: {error}.") from None
 
 
 class _Refused(Exception):  # noqa: N818 - turned into a ScheduleError where it is caught

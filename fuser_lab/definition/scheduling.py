@@ -182,8 +182,7 @@ class HandSchedule:
         """Remove the last transforms and return them."""
         count = whole("undo", "count", count)
         if not 0 <= count <= len(self._transforms):
-            msg = f"undo: {count} transforms cannot be undone; there are {len(self._transforms)}."
-            raise ScheduleError(msg)
+            raise ScheduleError(f"undo: {count} transforms cannot be undone; there are {len(self._transforms)}.")
         remaining = len(self._transforms) - count
         taken, self._transforms = self._transforms[remaining:], self._transforms[:remaining]
         return taken

@@ -11,7 +11,7 @@ from fuser_lab.arguments import instance, list_of, number, one_of, short_text, t
 from fuser_lab.dtypes import DataType, parse_dtype
 from fuser_lab.errors import ArgumentTypeError, InputError, OutOfMemoryError
 from fuser_lab.ops.arguments import wholes
-from fuser_lab.ops.registry import Array
+from fuser_lab.ops.rules import Array
 from fuser_lab.process.host_memory import check_fits
 from fuser_lab.targets import CPU
 
@@ -38,8 +38,7 @@ class Fill:
         take_fields(self, kind=one_of(*_FILLS), low=_BOUND, high=_BOUND, values=_VALUES)
         object.__setattr__(self, "values", tuple(self.values))
         if self.kind in {"uniform", "integers"} and not self.low < self.high:
-            msg = f"Fill: low is {self.low} and high is {self.high}; low must be below high."
-            raise InputError(msg)
+            raise InputError(f"Fill: low is {self.low} and high is {self.high}; low must be below high.")
         if len(self.values) < {"range": 2, "values": 1}.get(self.kind, 0):
             msg = f"Fill: values is {self.values}; {self.kind!r} needs {'two' if self.kind == 'range' else 'some'}."
             raise InputError(msg)
@@ -106,11 +105,10 @@ class TensorSpec:
             check_fits(count * self.dtype.itemsize)
             return self._materialize(count, np.random.default_rng(seed))
         except MemoryError:
-            msg = (
+            raise OutOfMemoryError(
                 f"materialize: not enough memory for {self.dtype.ir_name} {list(self.shape)}: "
                 f"{count * self.dtype.itemsize} bytes are needed."
-            )
-            raise OutOfMemoryError(msg) from None
+            ) from None
 
     def _materialize(self, count: int, rng: np.random.Generator) -> Array:
         """Return the array over memory of ``count`` elements."""
@@ -158,19 +156,15 @@ def spec(
     """
     sizes = wholes(shape, "spec", "shape")
     if any(n < 0 for n in sizes):
-        msg = f"spec: shape {sizes} has a negative size."
-        raise InputError(msg)
+        raise InputError(f"spec: shape {sizes} has a negative size.")
     parsed = parse_dtype(dtype)
     if parsed is DataType.Null:
-        msg = "spec: dtype is DataType.Null, which is not a dtype that values can have."
-        raise InputError(msg)
+        raise InputError("spec: dtype is DataType.Null, which is not a dtype that values can have.")
     steps = _row_major(sizes) if strides is None else wholes(strides, "spec", "strides")
     if len(steps) != len(sizes):
-        msg = f"spec: {len(steps)} strides for {len(sizes)} sizes."
-        raise InputError(msg)
+        raise InputError(f"spec: {len(steps)} strides for {len(sizes)} sizes.")
     if fill is not None and not isinstance(fill, Fill):
-        msg = f"spec: fill must be a Fill, given {short_text(fill)}."
-        raise ArgumentTypeError(msg)
+        raise ArgumentTypeError(f"spec: fill must be a Fill, given {short_text(fill)}.")
     return TensorSpec(shape=tuple(sizes), dtype=parsed, strides=tuple(steps), fill=fill)
 
 

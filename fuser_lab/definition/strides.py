@@ -21,12 +21,10 @@ def describe_strides(
     sizes = wholes(sizes, caller, "sizes")
     strides = wholes(strides, caller, "strides")
     if len(sizes) != len(strides):
-        msg = f"{caller}: sizes has {len(sizes)} entries and strides {len(strides)}; they must agree."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{caller}: sizes has {len(sizes)} entries and strides {len(strides)}; they must agree.")
     for name, entries in (("sizes", sizes), ("strides", strides)):
         if any(n < 0 for n in entries):
-            msg = f"{caller}: {name}={entries} has a negative entry; {name} are 0 or more."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"{caller}: {name}={entries} has a negative entry; {name} are 0 or more.")
     order = sorted((i for i in range(len(sizes)) if strides[i]), key=lambda i: -strides[i])
     for axis in (i for i in range(len(sizes)) if not strides[i]):
         order.insert(axis, axis)

@@ -26,8 +26,7 @@ def _axes(entries: object, argument: str) -> list[int]:
 def check_axes(op: str, argument: str, count: int, each: int = 1) -> None:
     """Raise DefinitionError if a list has more entries than ``each`` per axis of the largest array."""
     if count > each * MOST_AXES:
-        msg = f"{op}: {argument} has {count} entries; arrays have {MOST_AXES} axes at most."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: {argument} has {count} entries; arrays have {MOST_AXES} axes at most.")
 
 
 def _parameters(form: str) -> inspect.Signature:
@@ -91,8 +90,7 @@ def _layout(
     is_cpu = flag(is_cpu, "define_tensor", "is_cpu")
     element_type(dtype, "define_tensor")
     if is_cpu and shape:
-        msg = f"define_tensor: is_cpu is for 0-d tensors; shape has {len(shape)} axes."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"define_tensor: is_cpu is for 0-d tensors; shape has {len(shape)} axes.")
     if stride_order and sorted(stride_order) != list(range(len(shape))):
         msg = f"define_tensor: stride_order={list(stride_order)} is not a permutation of 0..{len(shape) - 1}."
         raise DefinitionError(msg)
@@ -107,8 +105,7 @@ def _layout(
     try:
         domain = TensorDomain(logical=logical, allocation=allocation, contiguity=contiguous)
     except VerificationError as error:
-        msg = f"define_tensor: {error}"
-        raise DefinitionError(msg) from None
+        raise DefinitionError(f"define_tensor: {error}") from None
     return InputLayout(dtype=dtype, domain=domain, is_cpu=is_cpu)
 
 
@@ -117,18 +114,16 @@ def _contiguity(shape: Sequence[int], contiguity: object, order: tuple[int, ...]
         return tuple(None if shape[axis] == 1 else contiguity for axis in order)
     entries = flags(contiguity, "define_tensor", "contiguity", none=True)
     if len(entries) != len(shape):
-        msg = f"define_tensor: contiguity has {len(entries)} entries for a shape with {len(shape)}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"define_tensor: contiguity has {len(entries)} entries for a shape with {len(shape)}.")
     return tuple(entries)
 
 
 def _input_axis(axes: AxisNumbers, position: int, size: int, *, expanded: bool) -> IterDomain:
     if size < -1:
-        msg = (
+        raise DefinitionError(
             f"define_tensor: the value {size} at index {position} was neither symbolic(-1), zero_element(0), "
             "broadcast(1), or static(>1)."
         )
-        raise DefinitionError(msg)
     if size == 1:
         return axes.fresh(1, IterType.BROADCAST)
     extent = axes.symbol() if size == -1 else size

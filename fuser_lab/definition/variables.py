@@ -5,17 +5,13 @@ caller that may store it. Neither source text nor the values of a frame are read
 no value lives longer.
 """
 
-from __future__ import annotations
-
 import dis
 import sys
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from types import CodeType, FrameType
+from types import CodeType, FrameType
+from typing import Final
 
 _PACKAGE: Final = __name__.partition(".")[0]
 # Modules through which calls of a definition pass, and those that define fusions in variables of their own.

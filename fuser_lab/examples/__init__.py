@@ -38,8 +38,7 @@ def get(name: str) -> Example:
     for example in ALL:
         if example.name == name:
             return example
-    msg = f"unknown example {short_text(name)}; choose from {', '.join(names())}."
-    raise InputError(msg)
+    raise InputError(f"unknown example {short_text(name)}; choose from {', '.join(names())}.")
 
 
 __all__ = ["ALL", "Example", "get", "names"]

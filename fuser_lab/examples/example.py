@@ -10,7 +10,7 @@ from fuser_lab.arguments import TEXT, instance, list_of, number, short_text, tak
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.spec import TensorSpec, spec
 from fuser_lab.errors import InputError
-from fuser_lab.ops.registry import Array
+from fuser_lab.ops.rules import Array
 
 Sizes = Mapping[str, int]
 Inputs = list[Any]
@@ -48,8 +48,7 @@ class Example:
     def sizes(self, size: str) -> Sizes:
         """Return the sizes called ``"full"`` or ``"small"``."""
         if size not in {"full", "small"}:
-            msg = f"example {self.name} has the sizes 'full' and 'small', not {short_text(size)}."
-            raise InputError(msg)
+            raise InputError(f"example {self.name} has the sizes 'full' and 'small', not {short_text(size)}.")
         return self.full if size == "full" else self.small
 
     @takes("example.define", fd=instance(FusionBuilder, accepted="an open FusionDefinition"))
@@ -102,8 +101,7 @@ class Example:
             raise InputError(msg)
         expected = self.reference(inputs, outputs)
         if len(outputs) != len(expected):
-            msg = f"example.max_error: {self.name} has {len(expected)} outputs, given {len(outputs)}."
-            raise InputError(msg)
+            raise InputError(f"example.max_error: {self.name} has {len(expected)} outputs, given {len(outputs)}.")
         worst = 0.0
         for got, reference in zip(outputs, expected, strict=True):
             if got.shape != reference.shape:

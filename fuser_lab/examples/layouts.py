@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fuser_lab.ir import Fusion, TensorView
-from fuser_lab.ops.registry import Array
+from fuser_lab.ops.rules import Array
 
 CHANNELS_LAST = (3, 0, 2, 1)  # of [n, c, h, w]: c is the fastest
 

@@ -8,7 +8,7 @@ import numpy as np
 from fuser_lab.dtypes import DataType
 from fuser_lab.examples.example import Example, Inputs, Sizes
 from fuser_lab.examples.pointwise import BF16, normal, wide
-from fuser_lab.ops.registry import Array
+from fuser_lab.ops.rules import Array
 
 _EPS = 1e-5  # added to a variance, the default of torch's norms
 _LARGE = {"rows": 16384, "columns": 8192}

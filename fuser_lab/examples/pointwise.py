@@ -8,7 +8,7 @@ import numpy as np
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.examples.example import Example, Sizes
-from fuser_lab.ops.registry import Array
+from fuser_lab.ops.rules import Array
 
 BF16 = ml_dtypes.bfloat16
 

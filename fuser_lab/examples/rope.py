@@ -8,7 +8,7 @@ import numpy as np
 from fuser_lab.dtypes import DataType
 from fuser_lab.examples.example import Example, Inputs, Sizes
 from fuser_lab.examples.pointwise import BF16, normal, wide
-from fuser_lab.ops.registry import Array
+from fuser_lab.ops.rules import Array
 
 
 def _record(fd: Any, sizes: Sizes) -> None:

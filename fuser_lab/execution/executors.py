@@ -115,8 +115,7 @@ def _check_device(device: str | None, described: Sequence[Described]) -> None:
     on = {d.device for d in described if isinstance(d, TensorSpec)}
     if device is None or not on or any(name == device or name.partition(":")[0] == device for name in on):
         return
-    msg = f"execute: device is {brief(device, 60)}, but the inputs are on {', '.join(sorted(on))}."
-    raise InputError(msg)
+    raise InputError(f"execute: device is {brief(device, 60)}, but the inputs are on {', '.join(sorted(on))}.")
 
 
 class FusionExecutorCache:
@@ -252,8 +251,7 @@ class FusionExecutorCache:
             If nothing has run.
         """
         if self._recent is None:
-            msg = "get_most_recent_scheduled_ir: nothing has run yet; call execute first."
-            raise StateError(msg)
+            raise StateError("get_most_recent_scheduled_ir: nothing has run yet; call execute first.")
         return scheduled_ir(self._recent, tensor_transforms=tensor_transforms)
 
     def get_output_shardings(self) -> list[object]:
@@ -377,8 +375,7 @@ class KernelExecutor:
         )
         if len(plan.segments) != 1 or plan.segments[0].scheduler is None:
             said = plan.segments[0].group.answer.text if plan.segments else "there is nothing to compute"
-            msg = f"KernelExecutor: the fusion cannot be one kernel: {said}."
-            raise UnsupportedError(msg)
+            raise UnsupportedError(f"KernelExecutor: the fusion cannot be one kernel: {said}.")
         self._plan = plan
 
     def _compile_scheduled(self, definition: Fusion, hand: HandSchedule, flat: Sequence[Any]) -> None:
@@ -422,8 +419,7 @@ class KernelExecutor:
 
     def _by_hand(self, method: str) -> ScheduledFusion:
         if self._scheduled is None:
-            msg = f"KernelExecutor.{method}: no kernel scheduled by hand has been compiled."
-            raise StateError(msg)
+            raise StateError(f"KernelExecutor.{method}: no kernel scheduled by hand has been compiled.")
         return self._scheduled
 
     def run(self, args: Iterable[Any], launch_constraints: object = None, compile_params: object = None) -> list[Any]:
@@ -444,8 +440,7 @@ class KernelExecutor:
             receive(profile)
             return outputs
         if self._plan is None:
-            msg = "KernelExecutor.run: nothing has been compiled; call compile first."
-            raise StateError(msg)
+            raise StateError("KernelExecutor.run: nothing has been compiled; call compile first.")
         with as_user():
             return run_plan(self._plan, flat, [describe(value) for value in flat], None, self._id)
 
@@ -460,8 +455,7 @@ class KernelExecutor:
     @staticmethod
     def _own_launches(method: str, launch_constraints: object, compile_params: object) -> None:
         if launch_constraints is not None or compile_params is not None:
-            msg = f"KernelExecutor.{method}: launch_constraints and compile_params are not supported."
-            raise UnsupportedError(msg)
+            raise UnsupportedError(f"KernelExecutor.{method}: launch_constraints and compile_params are not supported.")
 
 
 def _whole(fusion: Fusion, oracle: object) -> list[list[Expr]]:

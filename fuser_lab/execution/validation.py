@@ -16,7 +16,7 @@ from fuser_lab.definition.binding import bind
 from fuser_lab.errors import ArgumentTypeError, ValidationError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
-from fuser_lab.ops.registry import Array
+from fuser_lab.ops.rules import Array
 from fuser_lab.plan.planning import definition_of, flatten
 from fuser_lab.runtime.arrays import describe, to_numpy
 from fuser_lab.runtime.plan.generator import reference_form
@@ -179,8 +179,7 @@ def check_outputs(
     both = (("outputs", outputs), ("reference outputs", references))
     for side, arrays in both:
         if len(arrays) != len(returned):
-            msg = f"validate: the fusion returns {len(returned)} outputs, given {len(arrays)} {side}."
-            raise ValidationError(msg)
+            raise ValidationError(f"validate: the fusion returns {len(returned)} outputs, given {len(arrays)} {side}.")
     for number, (tensor, tolerance) in enumerate(zip(returned, tolerances(bound), strict=True)):
         got, right = (_array(values[number], f"{role}[{number}]") for role, values in both)
         _check(f"output {number}, {tensor},", got, right, tolerance)
@@ -190,17 +189,14 @@ def _array(value: Any, label: str) -> Array:
     try:
         return to_numpy(value)
     except Exception:  # noqa: BLE001 - whatever NumPy cannot make an array of
-        msg = f"validate: {label} must be an array, given {short_text(value)}."
-        raise ArgumentTypeError(msg) from None
+        raise ArgumentTypeError(f"validate: {label} must be an array, given {short_text(value)}.") from None
 
 
 def _check(name: str, got: Array, reference: Array, tolerance: Tolerance) -> None:
     if got.shape != reference.shape:
-        msg = f"validate: {name} has shape {list(got.shape)}, but {list(reference.shape)} is expected."
-        raise ValidationError(msg)
+        raise ValidationError(f"validate: {name} has shape {list(got.shape)}, but {list(reference.shape)} is expected.")
     if got.dtype != reference.dtype:
-        msg = f"validate: {name} has dtype {got.dtype}, but {reference.dtype} is expected."
-        raise ValidationError(msg)
+        raise ValidationError(f"validate: {name} has dtype {got.dtype}, but {reference.dtype} is expected.")
     if not got.size or np.array_equal(got, reference):
         return
     if not tolerance.bits:
@@ -225,8 +221,7 @@ def _check(name: str, got: Array, reference: Array, tolerance: Tolerance) -> Non
 
 
 def _fail(name: str, place: tuple[int, ...], got: Array, reference: Array, why: str, count: int) -> None:
-    msg = (
+    raise ValidationError(
         f"validate: {name} is wrong in {count} of {got.size} elements; the worst is at {list(place)}: "
         f"expected {reference[place]}, got {got[place]}; {why}."
     )
-    raise ValidationError(msg)

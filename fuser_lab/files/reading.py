@@ -57,8 +57,7 @@ def content_of(path: Path, most: int = MOST_BYTES) -> bytes:
     except OSError as error:
         raise UnreadableError(_reason(error)) from None
     except ValueError:
-        msg = "its name contains a null character"
-        raise UnreadableError(msg) from None
+        raise UnreadableError("its name contains a null character") from None
     if is_read:
         return content
     if stat.S_ISREG(status.st_mode):
@@ -88,8 +87,7 @@ def decode(content: bytes) -> str:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        msg = f"it is not UTF-8 at byte {error.start:,}"
-        raise UnreadableError(msg) from None
+        raise UnreadableError(f"it is not UTF-8 at byte {error.start:,}") from None
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
@@ -145,22 +143,19 @@ def _check_depth(data: Any) -> None:
 def _real(text: str) -> float:
     value = float(text)
     if math.isinf(value):
-        msg = f"the number {_short(text)} is too large"
-        raise UnreadableError(msg)
+        raise UnreadableError(f"the number {_short(text)} is too large")
     return value
 
 
 def _whole(text: str) -> int:
     # Longer ones than any 64-bit integer are not converted, because that takes quadratic time.
     if len(text) > 20 or abs(value := int(text)) > _LARGEST_WORD:
-        msg = f"the number {_short(text)} is too large"
-        raise UnreadableError(msg)
+        raise UnreadableError(f"the number {_short(text)} is too large")
     return value
 
 
 def _constant(text: str) -> float:
-    msg = f"it is not JSON: {text} is not a number there"
-    raise UnreadableError(msg)
+    raise UnreadableError(f"it is not JSON: {text} is not a number there")
 
 
 def _short(text: str) -> str:
@@ -176,16 +171,14 @@ def record_of(kind: type[T], data: Any, label: str = "it") -> T:
         If an entry is missing or of another type.
     """
     if not isinstance(data, Mapping):
-        msg = f"{label} is {_short(repr(data))}, not an object"
-        raise UnreadableError(msg)
+        raise UnreadableError(f"{label} is {_short(repr(data))}, not an object")
     hints = _hints(cast("Any", kind))
     values: dict[str, Any] = {}
     for field in fields(cast("Any", kind)):
         if field.name in data:
             values[field.name] = as_type(hints[field.name], data[field.name], field.name)
         elif field.init and field.default is MISSING and field.default_factory is MISSING:
-            msg = f"{label} has no entry {field.name!r}"
-            raise UnreadableError(msg)
+            raise UnreadableError(f"{label} has no entry {field.name!r}")
     return kind(**values)
 
 
@@ -233,8 +226,7 @@ def as_type(hint: Any, value: Any, label: str) -> Any:
     elif isinstance(hint, type) and issubclass(hint, Enum):
         with contextlib.suppress(ValueError):
             return hint(value)
-    msg = f"{label} is {_short(repr(value))}"
-    raise UnreadableError(msg)
+    raise UnreadableError(f"{label} is {_short(repr(value))}")
 
 
 _PLAIN: Final = frozenset({str, int, bool, float, type(None)})

@@ -14,7 +14,7 @@ from fuser_lab.dtypes import COMPUTE_NUMPY, DataType, narrow, number_of, truncat
 from fuser_lab.errors import OutOfMemoryError
 from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
 from fuser_lab.ops import OPS
-from fuser_lab.ops.registry import Array
+from fuser_lab.ops.rules import Array
 from fuser_lab.process.host_memory import check_fits
 
 
@@ -48,11 +48,10 @@ def evaluate(fusion: Fusion, inputs: Sequence[Any], *, exact: bool = True) -> tu
             # For sizes beyond the address space, NumPy raises ValueError.
             if tensor is None or (isinstance(error, ValueError) and tensor.nbytes < _MOST_BYTES):
                 raise
-            msg = (
+            raise OutOfMemoryError(
                 f"not enough host memory to evaluate {tensor.name}, {tensor.dtype.ir_name} "
                 f"{list(tensor.shape)}, without a kernel: {tensor.nbytes} bytes are needed for it alone."
-            )
-            raise OutOfMemoryError(msg) from error
+            ) from error
         arrays.update(zip(expr.outputs, results, strict=True))
     written = {target: output for output, target in fusion.aliases}
     return tuple(np.asarray(arrays[written.get(tv, tv)]) for tv in fusion.outputs)
@@ -64,8 +63,7 @@ _MOST_BYTES = 1 << 62  # bytes that are worth requesting
 def constant(value: Val) -> Any:
     """Return a constant scalar as a NumPy scalar of its dtype."""
     if not isinstance(value, Scalar) or value.value is None:
-        msg = f"{value} has no value here."
-        raise KeyError(msg)
+        raise KeyError(f"{value} has no value here.")
     return number_of(value.value, value.dtype)
 
 
@@ -131,8 +129,7 @@ def _widen(x: Array) -> Array:
 def _convert(array: Any, value: Val, *, exact: bool) -> Array:
     result = np.asarray(array)
     if isinstance(value, TensorView) and result.shape != value.shape:
-        msg = f"{value.name} evaluated to shape {result.shape}, inferred {value.shape}."
-        raise AssertionError(msg)
+        raise AssertionError(f"{value.name} evaluated to shape {result.shape}, inferred {value.shape}.")
     dtype = value.dtype.numpy
     if exact and value.dtype.is_reduced_float:
         return np.asarray(narrow(result, value.dtype))

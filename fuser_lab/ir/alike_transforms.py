@@ -32,8 +32,7 @@ def bounded_transform_backward(scheduled: ScheduledFusion, transform: Transform,
         check_known(scheduled, "bounded_transform_backward", end)
     between = tensors_between(scheduled, ends, name)
     if not between:
-        msg = f"bounded_transform_backward: {name} is not computed from {', '.join(ends) or 'nothing'}."
-        raise ScheduleError(msg)
+        raise ScheduleError(f"bounded_transform_backward: {name} is not computed from {', '.join(ends) or 'nothing'}.")
     position = loop_count(scheduled.tensors[name], transform, "pos")
     after = with_loops_alike(scheduled, name, between, rules, position=position, backward=True)
     if transform.arg("propagate_parallel_type"):

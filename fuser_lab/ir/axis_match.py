@@ -161,11 +161,10 @@ def _replay(
                 counterparts[step.result.id] = done.result
                 continue
             if IterType.REDUCTION in {outer.kind, inner.kind} and outer.kind is not inner.kind:
-                msg = (
+                raise ScheduleError(
                     f"the loops of {reference.name} merge axes of which {target.name} reduces only one "
                     f"({outer} and {inner}); reorder or merge {target.name} by itself first."
                 )
-                raise ScheduleError(msg)
             if outer.id not in loops or inner.id not in loops:
                 counterparts[step.result.id] = None
                 continue

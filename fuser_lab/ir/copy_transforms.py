@@ -22,8 +22,7 @@ def cache_after(scheduled: ScheduledFusion, transform: Transform, rules: Rules) 
         e for e in scheduled.consumers(tensor.name) if not cached_uses or any(o.name in cached_uses for o in e.outputs)
     ]
     if not users:
-        msg = f"cache_after: nothing reads {tensor.name}; cache_before makes a copy before an output."
-        raise ScheduleError(msg)
+        raise ScheduleError(f"cache_after: nothing reads {tensor.name}; cache_before makes a copy before an output.")
     _not_inlined(scheduled, tensor, "cache_after", rules)
     axes = AxisMaker(scheduled.next_axis)
     copy = _copy_of(tensor, text_of(transform, "result"), axes)
@@ -45,8 +44,7 @@ def cache_before(scheduled: ScheduledFusion, transform: Transform, rules: Rules)
     tensor = scheduled.tensors[transform.tensor]
     producer = scheduled.producer(tensor.name)
     if producer is None:
-        msg = f"cache_before: {tensor.name} is an input; cache_after makes a copy after it."
-        raise ScheduleError(msg)
+        raise ScheduleError(f"cache_before: {tensor.name} is an input; cache_after makes a copy after it.")
     check_single("cache_before", producer)
     _not_inlined(scheduled, tensor, "cache_before", rules)
     axes = AxisMaker(scheduled.next_axis)
@@ -80,8 +78,7 @@ def cache_fork(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -
     """``y`` returned and read  ->  ``y`` read, ``o = set(y)`` returned."""
     tensor = scheduled.tensors[transform.tensor]
     if not scheduled.is_output(tensor.name) or not scheduled.consumers(tensor.name):
-        msg = f"cache_fork: {tensor.name} must be an output that other tensors are computed from."
-        raise ScheduleError(msg)
+        raise ScheduleError(f"cache_fork: {tensor.name} must be an output that other tensors are computed from.")
     _not_inlined(scheduled, tensor, "cache_fork", rules)
     axes = AxisMaker(scheduled.next_axis)
     copy = _copy_of(tensor, text_of(transform, "result"), axes)
@@ -104,8 +101,7 @@ def rfactor(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> S
     name = tensor.name
     expr = scheduled.producer(name)
     if expr is None or expr.kind is not OpKind.REDUCTION:
-        msg = f"rfactor: {name} is not the result of a reduction."
-        raise ScheduleError(msg)
+        raise ScheduleError(f"rfactor: {name} is not the result of a reduction.")
     check_single("rfactor", expr)
     _not_inlined(scheduled, tensor, "rfactor", rules)
     chosen: set[int] = set()
@@ -114,8 +110,7 @@ def rfactor(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> S
         check_in_range("rfactor", tensor, position)
         axis = tensor.loop[position]
         if not axis.is_reduction:
-            msg = f"rfactor: axis {position} of {name} is {axis}, which is not reduced."
-            raise ScheduleError(msg)
+            raise ScheduleError(f"rfactor: axis {position} of {name} is {axis}, which is not reduced.")
         chosen.add(axis.id)
     reduced = {axis.id for axis in tensor.loop if axis.is_reduction}
     if not chosen or chosen == reduced:

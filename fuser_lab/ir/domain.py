@@ -30,14 +30,11 @@ class IterDomain:
     def __post_init__(self) -> None:
         """Reject extents below zero and broadcast axes whose extent is not 1."""
         if isinstance(self.extent, int) and self.extent < 0:
-            msg = f"axis {self.id} has extent {self.extent}; an extent is 0 or more."
-            raise VerificationError(msg)
+            raise VerificationError(f"axis {self.id} has extent {self.extent}; an extent is 0 or more.")
         if self.kind is IterType.BROADCAST and self.extent != 1:
-            msg = f"broadcast axis {self.id} has extent {self.extent}; it must be 1."
-            raise VerificationError(msg)
+            raise VerificationError(f"broadcast axis {self.id} has extent {self.extent}; it must be 1.")
         if self.expanded is not None and self.kind in _PLAIN:
-            msg = f"axis {self.id} is expanded but is not a broadcast axis."
-            raise VerificationError(msg)
+            raise VerificationError(f"axis {self.id} is expanded but is not a broadcast axis.")
 
     def __hash__(self) -> int:
         """Hash by id: ids do not repeat within a fusion."""
@@ -175,19 +172,16 @@ class TensorDomain:
         stored = [size for axis, size in zip(axes, sizes, strict=True) if axis.expanded is None] if has_sizes else ()
         object.__setattr__(self, "stored", prod(stored) if has_sizes else None)
         if self.allocation is not None and sorted(self.allocation) != list(range(len(axes))):
-            msg = f"allocation order {self.allocation} is not a permutation of {len(axes)} axes."
-            raise VerificationError(msg)
+            raise VerificationError(f"allocation order {self.allocation} is not a permutation of {len(axes)} axes.")
         if self.contiguity is not None:
             if len(self.contiguity) != len(axes):
-                msg = f"contiguity has {len(self.contiguity)} entries for {len(axes)} axes."
-                raise VerificationError(msg)
+                raise VerificationError(f"contiguity has {len(self.contiguity)} entries for {len(axes)} axes.")
             for position, flag in zip(self.allocation_order, self.contiguity, strict=True):
                 if (flag is None) is not axes[position].is_broadcast:
-                    msg = (
+                    raise VerificationError(
                         f"contiguity is {flag} on axis {position} ({axes[position]}); "
                         "it is None exactly on broadcast axes."
                     )
-                    raise VerificationError(msg)
 
     @property
     def root_or_logical(self) -> tuple[IterDomain, ...]:

@@ -100,8 +100,7 @@ class Expr:
         """The single tensor result of a tensor expression."""
         result = self.outputs[0]
         if not isinstance(result, TensorView):
-            msg = f"{self.op.name} has a scalar result."
-            raise TypeError(msg)
+            raise TypeError(f"{self.op.name} has a scalar result.")
         return result
 
     def attr(self, name: str) -> AttrValue:
@@ -115,8 +114,7 @@ class Expr:
         """Return an attribute that is a tuple of ints once the fusion is concretized."""
         value = self.attr(name)
         if not isinstance(value, tuple) or not all(isinstance(v, int) for v in value):
-            msg = f"attribute {name!r} of {self.op.name} is {value!r}, not a tuple of ints."
-            raise TypeError(msg)
+            raise TypeError(f"attribute {name!r} of {self.op.name} is {value!r}, not a tuple of ints.")
         return tuple(v for v in value if isinstance(v, int))
 
 

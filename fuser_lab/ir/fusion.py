@@ -150,24 +150,20 @@ class Fusion:
             raise ArgumentTypeError(msg)
         ranks = tuple(stride_order)
         if sorted(ranks) != list(range(tensor.ndim)):
-            msg = (
+            raise DefinitionError(
                 f"set_output_stride_order: {list(ranks)} is not a permutation of 0..{tensor.ndim - 1}, the ranks of "
                 f"the {tensor.ndim} axes of {tensor.name}."
             )
-            raise DefinitionError(msg)
         over = next((target for out, target in self.aliases if out == tensor), tensor)
         if over in self.inputs:
             msg = f"set_output_stride_order: {tensor.name} is written over the input {over.name} and has its layout."
             raise InputError(msg)
         placed = replace(tensor, domain=replace(tensor.domain, allocation=allocation_of(ranks)))
-        return Fusion(
-            inputs=self.inputs,
+        return replace(
+            self,
             exprs=tuple(_with(expr, tensor, placed) for expr in self.exprs),
             outputs=tuple(placed if tv == tensor else tv for tv in self.outputs),
-            aliases=self.aliases,
-            hidden=self.hidden,
             stride_orders=(*((tv, asked) for tv, asked in self.stride_orders if tv != tensor), (placed, ranks)),
-            keeps_float=self.keeps_float,
         )
 
     def get_output_stride_order(self, output: TensorView | str) -> tuple[int, ...] | None:
@@ -212,11 +208,10 @@ class Fusion:
             return tensor
         match = self.tensors.get(tensor) if isinstance(tensor, str) else None
         if match is None:
-            msg = (
+            raise InputError(
                 f"{method}: {short_text(tensor)} is not a tensor of the fusion; its tensors are "
                 f"{listing(self.tensors)}."
             )
-            raise InputError(msg)
         return match
 
     def _output(self, output: TensorView | str, method: str) -> TensorView:

@@ -52,8 +52,7 @@ def specialize(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -
     """Return a schedule whose kernel has all sizes as constants, or those of its outermost loops as arguments."""
     _check_once(scheduled, transform)
     if not isinstance(transform.arg("sizes"), bool):
-        msg = f"specialize: sizes must be a bool, given {short_text(transform.arg('sizes'))}."
-        raise ScheduleError(msg)
+        raise ScheduleError(f"specialize: sizes must be a bool, given {short_text(transform.arg('sizes'))}.")
     return scheduled
 
 
@@ -61,8 +60,7 @@ def set_params(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -
     """Return a schedule whose kernel has these values of parameters that neither loops nor other hints express."""
     _check_once(scheduled, transform)
     if not transform.args:
-        msg = "set_params: no parameter is given; name at least one."
-        raise ScheduleError(msg)
+        raise ScheduleError("set_params: no parameter is given; name at least one.")
     return scheduled
 
 
@@ -70,8 +68,7 @@ def template(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> 
     """Return a schedule in which a nest of loops has a form with its parameters, whose names its writer knows."""
     where = _place(transform)
     if any(other.kind == transform.kind and _place(other) == where for other in scheduled.transforms):
-        msg = f"{transform.kind}: nest {where[1]} has loops already; only one call per nest is allowed."
-        raise ScheduleError(msg)
+        raise ScheduleError(f"{transform.kind}: nest {where[1]} has loops already; only one call per nest is allowed.")
     return scheduled
 
 
@@ -82,8 +79,7 @@ def _place(transform: Transform) -> tuple[object, object]:
 
 def _check_once(scheduled: ScheduledFusion, transform: Transform) -> None:
     if any(other.kind == transform.kind for other in scheduled.transforms):
-        msg = f"{transform.kind}: the schedule says this already; only one call is allowed."
-        raise ScheduleError(msg)
+        raise ScheduleError(f"{transform.kind}: the schedule says this already; only one call is allowed.")
 
 
 def _with_count(scheduled: ScheduledFusion, transform: Transform, least: int) -> ScheduledFusion:

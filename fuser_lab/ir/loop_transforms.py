@@ -38,8 +38,7 @@ def split(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> Sch
     factor = int_of(transform, "factor")
     position = free_axis(scheduled, transform, "axis", rules)
     if factor < 1:
-        msg = f"split: factor is {factor}; {tensor.name} can be split by 1 or more."
-        raise ScheduleError(msg)
+        raise ScheduleError(f"split: factor is {factor}; {tensor.name} can be split by 1 or more.")
     check_serial(tensor, position, "split")
     axes = AxisMaker(scheduled.next_axis)
     step = axes.split(tensor.loop[position], factor, inner_split=bool(transform.arg("inner_split")))
@@ -52,14 +51,12 @@ def merge(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> Sch
     tensor = scheduled.tensors[transform.tensor]
     first, second = (free_axis(scheduled, transform, name, rules) for name in ("axis_o", "axis_i"))
     if second != first + 1:
-        msg = (
+        raise ScheduleError(
             f"merge: axes {first} and {second} of {tensor.name} are not neighbours, outer before inner; reorder first."
         )
-        raise ScheduleError(msg)
     outer, inner = tensor.loop[first], tensor.loop[second]
     if IterType.REDUCTION in {outer.kind, inner.kind} and outer.kind is not inner.kind:
-        msg = f"merge: {tensor.name} reduces only one of {outer} and {inner}, so they cannot be merged."
-        raise ScheduleError(msg)
+        raise ScheduleError(f"merge: {tensor.name} reduces only one of {outer} and {inner}, so they cannot be merged.")
     check_serial(tensor, first, "merge")
     check_serial(tensor, second, "merge")
     axes = AxisMaker(scheduled.next_axis)
@@ -76,8 +73,7 @@ def reorder(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> S
     for pair in tuple_of(transform, "order"):
         old, new = pair if isinstance(pair, tuple) and len(pair) == 2 else (None, None)
         if not isinstance(old, int) or not isinstance(new, int):
-            msg = "reorder: a mapping of old positions to new ones is needed."
-            raise ScheduleError(msg)
+            raise ScheduleError("reorder: a mapping of old positions to new ones is needed.")
         check_in_range("reorder", tensor, old)
         check_in_range("reorder", tensor, new)
         moves[old % count] = new % count
@@ -100,8 +96,7 @@ def parallelize(scheduled: ScheduledFusion, transform: Transform, rules: Rules) 
     position = loop_position(tensor, transform, "axis")
     parallel = transform.arg("ptype")
     if not isinstance(parallel, ParallelType):
-        msg = f"parallelize: a ParallelType is needed, given {short_text(parallel)}."
-        raise ScheduleError(msg)
+        raise ScheduleError(f"parallelize: a ParallelType is needed, given {short_text(parallel)}.")
     return with_tensors(scheduled, with_parallel_type(scheduled, tensor, position, parallel))
 
 
@@ -110,8 +105,7 @@ def with_parallel_type(
 ) -> ScheduledTensor:
     """Return a tensor's schedule with one more parallel loop."""
     if parallel in REFUSED_TYPES:
-        msg = f"parallelize: {parallel} is not supported: {REFUSED_TYPES[parallel]}."
-        raise UnsupportedError(msg)
+        raise UnsupportedError(f"parallelize: {parallel} is not supported: {REFUSED_TYPES[parallel]}.")
     axis = tensor.loop[position]
     if parallel.is_block or parallel.is_thread:
         for other, taken in tensor.parallel.items():
@@ -119,11 +113,10 @@ def with_parallel_type(
                 msg = f"parallelize: {tensor.name} already has an axis on {parallel.value}; only one is allowed."
                 raise ScheduleError(msg)
     if parallel.is_block and axis.is_reduction:
-        msg = (
+        raise ScheduleError(
             f"parallelize: {axis} of {tensor.name} is reduced, and blocks cannot combine their results in one kernel; "
             "rfactor it, and let threads or a second fusion finish."
         )
-        raise ScheduleError(msg)
     if parallel is ParallelType.vectorize:
         _check_vector(scheduled, tensor, position)
     types = {number: kind for number, kind in tensor.parallel.items() if number != axis.id}
@@ -188,18 +181,15 @@ def set_memory_type(scheduled: ScheduledFusion, transform: Transform, rules: Rul
     """Return a schedule in which a tensor is stored in another memory."""
     tensor, memory = scheduled.tensors[transform.tensor], transform.arg("memory_type")
     if not isinstance(memory, MemoryType):
-        msg = f"set_memory_type: a MemoryType is needed, given {short_text(memory)}."
-        raise ScheduleError(msg)
+        raise ScheduleError(f"set_memory_type: a MemoryType is needed, given {short_text(memory)}.")
     if memory in {MemoryType.tensor, MemoryType.symmetric}:
         reason = "Numba has no tensor memory" if memory is MemoryType.tensor else "fuser_lab runs on one device"
-        msg = f"set_memory_type: {memory} is not supported: {reason}."
-        raise UnsupportedError(msg)
+        raise UnsupportedError(f"set_memory_type: {memory} is not supported: {reason}.")
     outside = scheduled.is_input(tensor.name) or scheduled.is_output(tensor.name)
     if outside is not (memory is GLOBAL):
-        msg = (
+        raise ScheduleError(
             f"set_memory_type: {tensor.name} is an input or output, which are stored in global memory; cache it."
             if outside else
             f"set_memory_type: {tensor.name} is an intermediate tensor; a kernel keeps it in local or shared memory."
         )
-        raise ScheduleError(msg)
     return with_tensors(scheduled, replace(tensor, memory=memory))

@@ -1,20 +1,14 @@
 """What users call tensors: variables of the user's code, which are accepted and shown beside the fusion's own names."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fuser_lab.arguments import listing, short_text
-from fuser_lab.errors import IllegalEdit
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from fuser_lab.errors import FuserLabError, InputError
-    from fuser_lab.ir.fusion import Fusion
-    from fuser_lab.ir.val import TensorView
+from fuser_lab.errors import FuserLabError, IllegalEdit, InputError
+from fuser_lab.ir.fusion import Fusion
+from fuser_lab.ir.val import TensorView
 
 Names = tuple[tuple[str, str], ...]  # the user's names of tensors, each with the fusion's name
 _MOST_MATCHES: Final = 4  # names that an error suggests, or a note lists
@@ -27,8 +21,7 @@ def tensor_named(fusion: Fusion, name: str, kind: type[FuserLabError] = IllegalE
     """Return the tensor of a name; raise an error of this ``kind`` if there is none."""
     tensor = fusion.tensors.get(name)
     if tensor is None:
-        msg = f"the fusion has no tensor called {short_text(name)}; it has {listing(fusion.tensors)}."
-        raise kind(msg)
+        raise kind(f"the fusion has no tensor called {short_text(name)}; it has {listing(fusion.tensors)}.")
     return tensor
 
 
@@ -50,12 +43,10 @@ def tensor_called(called: str, tensors: Collection[str], names: Names, kind: typ
     if len(matches) == 1:
         return matches[0]
     if matches:
-        msg = f"{called} is the name of several tensors: {listing(matches)}; choose from these."
-        raise kind(msg)
+        raise kind(f"{called} is the name of several tensors: {listing(matches)}; choose from these.")
     matches = close_matches(called, tensors, names)
     if matches:
-        msg = f"the fusion has no tensor called {called!r}; close matches are {', '.join(matches)}."
-        raise kind(msg)
+        raise kind(f"the fusion has no tensor called {called!r}; close matches are {', '.join(matches)}.")
     return called
 
 

@@ -140,8 +140,7 @@ def apply(fn: str, first: Term, *rest: TermLike, dtype: DataType | None = None) 
     Comparisons and tests are Bool; everything else has the first operand's dtype unless ``dtype`` says otherwise.
     """
     if fn not in FUNCTIONS:
-        msg = f"{fn!r} is not a term function; choose from {', '.join(sorted(FUNCTIONS))}."
-        raise ValueError(msg)
+        raise ValueError(f"{fn!r} is not a term function; choose from {', '.join(sorted(FUNCTIONS))}.")
     args = (first, *(like(first, value) for value in rest))
     if dtype is None:
         dtype = DataType.Bool if fn in COMPARISONS or fn in TESTS else first.dtype

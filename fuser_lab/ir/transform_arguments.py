@@ -51,11 +51,10 @@ def free_axis(scheduled: ScheduledFusion, transform: Transform, name: str, rules
     position = loop_position(tensor, transform, name)
     fixed = fixed_loops(scheduled, tensor, rules)
     if position < fixed:
-        msg = (
+        raise ScheduleError(
             f"{transform.kind}: axis {position} of {tensor.name} is one of the first {fixed} loops, "
             "which are shared with other tensors by inlining."
         )
-        raise ScheduleError(msg)
     return position
 
 
@@ -70,8 +69,7 @@ def check_in_range(kind: str, tensor: ScheduledTensor, position: int) -> None:
     """Raise ScheduleError unless a tensor has such a loop."""
     count = len(tensor.loop)
     if not -count <= position < count:
-        msg = f"{kind}: axis {position} is out of range; {tensor.name} has {count} loops."
-        raise ScheduleError(msg)
+        raise ScheduleError(f"{kind}: axis {position} is out of range; {tensor.name} has {count} loops.")
 
 
 def loop_count(tensor: ScheduledTensor, transform: Transform, name: str) -> int:
@@ -79,8 +77,7 @@ def loop_count(tensor: ScheduledTensor, transform: Transform, name: str) -> int:
     count, total = int_of(transform, name), len(tensor.loop)
     position = count + total + 1 if count < 0 else count
     if not 0 <= position <= total:
-        msg = f"{transform.kind}: position {count} is out of range; {tensor.name} has {total} loops."
-        raise ScheduleError(msg)
+        raise ScheduleError(f"{transform.kind}: position {count} is out of range; {tensor.name} has {total} loops.")
     return position
 
 
@@ -96,8 +93,7 @@ def selected_tensors(scheduled: ScheduledFusion, transform: Transform, *, itself
 def check_known(scheduled: ScheduledFusion, kind: str, name: str) -> None:
     """Raise ScheduleError unless there is such a tensor."""
     if name not in scheduled.tensors:
-        msg = f"{kind}: {name} is not a tensor that any output of this fusion needs."
-        raise ScheduleError(msg)
+        raise ScheduleError(f"{kind}: {name} is not a tensor that any output of this fusion needs.")
 
 
 def int_of(transform: Transform, name: str) -> int:
@@ -105,8 +101,7 @@ def int_of(transform: Transform, name: str) -> int:
     value = transform.arg(name)
     if isinstance(value, int):
         return value
-    msg = f"{transform.kind}: {name} must be a whole number, given {short_text(value)}."
-    raise ScheduleError(msg)
+    raise ScheduleError(f"{transform.kind}: {name} must be a whole number, given {short_text(value)}.")
 
 
 def text_of(transform: Transform, name: str) -> str:

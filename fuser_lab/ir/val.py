@@ -44,8 +44,7 @@ class TensorView:
         sizes = self.domain.sizes
         if sizes is None:
             symbolic = next(extent for extent in self.extents if not isinstance(extent, int))
-            msg = f"{self.name} has the symbolic extent {symbolic}; bind inputs first."
-            raise VerificationError(msg)
+            raise VerificationError(f"{self.name} has the symbolic extent {symbolic}; bind inputs first.")
         return sizes
 
     @property

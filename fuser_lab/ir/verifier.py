@@ -27,8 +27,7 @@ def verify_graph(inputs: Sequence[Val], exprs: Sequence[Expr], outputs: Sequence
 
     for value in inputs:
         if value.name in defined and isinstance(value, TensorView):
-            msg = f"input {value.name} appears twice among the inputs."
-            raise VerificationError(msg)
+            raise VerificationError(f"input {value.name} appears twice among the inputs.")
         declare(value)
     for expr in exprs:
         for value in expr.inputs:
@@ -45,14 +44,12 @@ def verify_graph(inputs: Sequence[Val], exprs: Sequence[Expr], outputs: Sequence
                 raise VerificationError(msg)
         for value in expr.outputs:
             if value.name in defined:
-                msg = f"{expr.op.name} produces {value.name}, which already exists."
-                raise VerificationError(msg)
+                raise VerificationError(f"{expr.op.name} produces {value.name}, which already exists.")
             declare(value)
     for value in outputs:
         there = defined.get(value.name)
         if there is not value and there != value:
-            msg = f"output {value.name} is neither an input nor produced by an expression."
-            raise VerificationError(msg)
+            raise VerificationError(f"output {value.name} is neither an input nor produced by an expression.")
 
 
 def verify_stride_orders(
@@ -67,8 +64,7 @@ def verify_stride_orders(
     """
     for tensor, ranks in stride_orders:
         if tensor not in outputs:
-            msg = f"the layout {ranks} is required of {tensor.name}, which is not an output."
-            raise VerificationError(msg)
+            raise VerificationError(f"the layout {ranks} is required of {tensor.name}, which is not an output.")
         if tensor.domain.allocation != allocation_of(ranks):
             order = tensor.domain.allocation_order
             msg = f"the layout {ranks} is required of {tensor.name}, whose axes have the order {order}."

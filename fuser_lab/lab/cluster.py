@@ -55,8 +55,7 @@ def connect(client: Any) -> Iterator[Any]:
     distributed = _import_distributed()
     if isinstance(client, distributed.Client):
         if client.asynchronous:
-            msg = "Sweep.run: client must not be asynchronous; use distributed.Client(address)."
-            raise InputError(msg)
+            raise InputError("Sweep.run: client must not be asynchronous; use distributed.Client(address).")
         yield client
         return
     try:
@@ -197,18 +196,16 @@ def workers_of(client: Any, resource: str) -> Workers:
 def _check_measuring(workers: dict[str, Any], measuring: Sequence[str], resource: str) -> None:
     if not measuring:
         place = "GPU" if resource == "GPU" else "host"
-        msg = (
+        raise InputError(
             f"Sweep.run: no worker has the resource {resource}, which measurements need; start one per {place} with "
             f"`dask worker ADDRESS --nthreads 1 --resources {resource}=1`."
         )
-        raise InputError(msg)
     wide = [address for address in measuring if workers[address]["nthreads"] != 1]
     if wide:
-        msg = (
+        raise InputError(
             f"Sweep.run: workers that measure need one thread, so that nothing else runs during a measurement; start "
             f"{listing(wide)} with --nthreads 1."
         )
-        raise InputError(msg)
 
 
 def _refusal(version: Any) -> str:
@@ -248,5 +245,4 @@ def _import_distributed() -> Any:
     try:
         return importlib.import_module("distributed")
     except ImportError:
-        msg = "Sweep.run: clusters need dask.distributed: pip install 'fuser_lab[lab]'."
-        raise UnsupportedError(msg) from None
+        raise UnsupportedError("Sweep.run: clusters need dask.distributed: pip install 'fuser_lab[lab]'.") from None

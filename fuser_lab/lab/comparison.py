@@ -130,11 +130,10 @@ def compare_rows(before: Timings, after: Timings, *, confidence: float = 0.95) -
     first, second = ({_key(row): row for row in timings.rows} for timings in (before, after))
     shared = [key for key in first if key in second]
     if not shared:
-        msg = (
+        raise InputError(
             f"compare: no row is in both; the first has {_names(before)}, the second {_names(after)}; "
             "give plans the same names (plan.renamed)."
         )
-        raise InputError(msg)
     generator = np.random.default_rng(_SEED)
     rows = [compared_rows(first[key], second[key], confidence, generator) for key in shared]
     rows += [_alone(row, is_first=True) for key, row in first.items() if key not in second]

@@ -75,8 +75,7 @@ class CorpusEntry:
             If there is no small form.
         """
         if small and not self.small_script:
-            msg = f"CorpusEntry.load: {self.name} has no small form."
-            raise InputError(msg)
+            raise InputError(f"CorpusEntry.load: {self.name} has no small form.")
         return read_script(self.small_script if small else self.script, FusionDefinition, None)
 
 

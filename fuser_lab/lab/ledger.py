@@ -8,40 +8,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from fuser_lab.arguments import (
-    ANYTHING,
-    FLAG,
-    NONE,
-    PATH,
-    TEXT,
-    brief,
-    instance,
-    list_of,
-    mapping,
-    number,
-    optional,
-    short_text,
-    takes,
-)
+from fuser_lab import arguments as kinds
 from fuser_lab.cost import measured_times as measured
 from fuser_lab.errors import InputError, LedgerWarning, warn
 from fuser_lab.files.json_text import json_text
+from fuser_lab.lab import store
 from fuser_lab.lab.environment import now
 from fuser_lab.lab.query import ask_again, duckdb_module, engine, readable, written_as_parquet
 from fuser_lab.lab.records import timings_of
 from fuser_lab.lab.rows import timing_rows
 from fuser_lab.lab.schema import BY_NAME, Row
-from fuser_lab.lab.store import (
-    Damage,
-    Files,
-    Journal,
-    abandoned_journals,
-    files_of,
-    open_folder,
-    packing,
-    replace_by_parquet,
-    tidy,
-)
 from fuser_lab.lab.timings import Timings, with_views
 from fuser_lab.plan import Plan
 from fuser_lab.process.forks import after_fork, new_lock
@@ -55,7 +31,7 @@ _MUCH_IN_JOURNALS: Final = 1 << 24  # bytes of journals from which they are comp
 _MANY_PARQUET: Final = 64  # Parquet files from which they are merged
 
 
-_VALUE: Final = (TEXT | FLAG | number() | NONE).worded("text, a number, True, False or None")
+_VALUE: Final = (kinds.TEXT | kinds.FLAG | kinds.number() | kinds.NONE).worded("text, a number, True, False or None")
 
 
 class Ledger:
@@ -78,12 +54,12 @@ class Ledger:
         If the folder cannot be created or read, or was written by a newer version.
     """
 
-    @takes(folder=PATH)
+    @kinds.takes(folder=kinds.PATH)
     def __init__(self, folder: str | Path) -> None:
         """Open the ledger of a folder, which is created if it does not exist."""
-        self.folder = open_folder(Path(folder))
-        self.damaged: tuple[Damage, ...] = ()
-        self._journal: Journal | None = None
+        self.folder = store.open_folder(Path(folder))
+        self.damaged: tuple[store.Damage, ...] = ()
+        self._journal: store.Journal | None = None
         self._lock = new_lock()
         after_fork(self._end)
 
@@ -106,7 +82,7 @@ class Ledger:
         with self._lock:
             self._end()
 
-    @takes(row=mapping(TEXT, ANYTHING, "a mapping of columns to values"))
+    @kinds.takes(row=kinds.mapping(kinds.TEXT, kinds.ANYTHING, "a mapping of columns to values"))
     def append(self, row: Mapping[str, Any]) -> str:
         """Add one row and return its identifier; the row is in the file when this returns.
 
@@ -122,24 +98,25 @@ class Ledger:
         """
         for name, value in row.items():
             if name not in BY_NAME:
-                msg = f"Ledger.append: unknown column {brief(name)}; choose from {', '.join(sorted(BY_NAME))}."
+                msg = f"Ledger.append: unknown column {kinds.brief(name)}; choose from {', '.join(sorted(BY_NAME))}."
                 raise InputError(msg)
-            if not BY_NAME[name].kind.holds(value):
-                msg = f"Ledger.append: the column {name!r} is {BY_NAME[name].kind.duckdb}, given {short_text(value)}."
+            kind = BY_NAME[name].kind
+            if not kind.holds(value):
+                msg = f"Ledger.append: the column {name!r} is {kind.duckdb}, given {kinds.short_text(value)}."
                 raise InputError(msg)
         identifier = uuid.uuid4().hex
         whole: Row = {"id": identifier, "measurement": identifier, "measured_at": now(), **row}
         with self._lock:
             if self._journal is not None and self._journal.size > _LARGEST_JOURNAL:
                 self._end()
-            self._journal = self._journal or Journal(self.folder)
+            self._journal = self._journal or store.Journal(self.folder)
             self._journal.append(whole)
         return str(whole["id"])
 
-    @takes(
-        timings=instance(measured.Timings, accepted="what fl.time returns"),
-        plans=list_of(instance(Plan), "a list of plans"),
-        tags=optional(mapping(TEXT, TEXT, "a mapping of names to text")),
+    @kinds.takes(
+        timings=kinds.instance(measured.Timings, accepted="what fl.time returns"),
+        plans=kinds.list_of(kinds.instance(Plan), "a list of plans"),
+        tags=kinds.optional(kinds.mapping(kinds.TEXT, kinds.TEXT, "a mapping of names to text")),
     )
     def add(
         self, timings: measured.Timings, plans: Sequence[Plan] = (), *, tags: Mapping[str, str] | None = None,
@@ -161,7 +138,7 @@ class Ledger:
             self.append({**row, **shared})
         return measurement
 
-    @takes(query=TEXT, parameters=list_of(_VALUE, "a list of text and numbers"))
+    @kinds.takes(query=kinds.TEXT, parameters=kinds.list_of(_VALUE, "a list of text and numbers"))
     def sql(self, query: str, parameters: Sequence[Any] = ()) -> "pd.DataFrame":
         """Return the answer to a query of the table ``rows``, in DuckDB's SQL (SQLite's without DuckDB).
 
@@ -190,7 +167,7 @@ class Ledger:
         """Return all rows, the oldest first."""
         return self.sql("SELECT * FROM rows ORDER BY measured_at")
 
-    @takes(measurement=optional(TEXT))
+    @kinds.takes(measurement=kinds.optional(kinds.TEXT))
     def timings(self, measurement: str | None = None) -> Timings:
         """Return the rows of one measurement, by default the last one, as timings to compare.
 
@@ -205,9 +182,8 @@ class Ledger:
         query = f"SELECT * FROM rows WHERE {condition}"  # noqa: S608 - one of two texts of our own
         names, rows = self._ask(query, [measurement] if measurement else [])
         if not rows:
-            subject = f"measurement {brief(measurement)}" if measurement else "measurement"
-            msg = f"Ledger.timings: {brief(str(self.folder))} has no {subject}."
-            raise InputError(msg)
+            subject = f"measurement {kinds.brief(measurement)}" if measurement else "measurement"
+            raise InputError(f"Ledger.timings: {kinds.brief(str(self.folder))} has no {subject}.")
         return with_views(timings_of([dict(zip(names, row, strict=True)) for row in rows]))
 
     def pack(self) -> int:
@@ -218,19 +194,19 @@ class Ledger:
         """
         if duckdb_module() is None:
             return 0
-        with packing(self.folder) as may:
+        with store.packing(self.folder) as may:
             if not may:
                 return 0
-            tidy(self.folder)
-            files = files_of(self.folder)
-            journals = abandoned_journals(files.journals)
+            store.tidy(self.folder)
+            files = store.files_of(self.folder)
+            journals = store.abandoned_journals(files.journals)
             parquet = list(files.parquet) if len(files.parquet) > _MANY_PARQUET else []
             if not journals and not parquet:
                 return 0
-            packed = readable(Files(journals=tuple(journals), parquet=tuple(parquet)))
+            packed = readable(store.Files(journals=tuple(journals), parquet=tuple(parquet)))
             several = [*packed.journals, *packed.parquet]
             if several:
-                replace_by_parquet(
+                store.replace_by_parquet(
                     self.folder, several, partial(written_as_parquet, packed.journals, packed.parquet),
                 )
             return len(several)
@@ -242,7 +218,7 @@ class Ledger:
         self._journal = None
 
     def _ask(self, query: str, parameters: Sequence[Any]) -> tuple[list[str], list[tuple[Any, ...]]]:
-        journals = files_of(self.folder).journals
+        journals = store.files_of(self.folder).journals
         size = 0
         for journal in journals:
             with contextlib.suppress(OSError):
@@ -250,7 +226,7 @@ class Ledger:
         if len(journals) > _MANY_JOURNALS or size > _MUCH_IN_JOURNALS:
             self.pack()
         asks = engine()
-        answer, damage = ask_again(lambda: asks.ask(files_of(self.folder), query, parameters))
+        answer, damage = ask_again(lambda: asks.ask(store.files_of(self.folder), query, parameters))
         self.damaged = tuple(damage)
         if damage:
             warn("; ".join(

@@ -90,13 +90,11 @@ class _DuckDB(Engine):
             is_wrong = isinstance(error, tuple(getattr(self._duckdb, name) for name in _WRONG_QUERIES))
             sound, damaged = (files, []) if is_wrong else self.sound(files)
             if not damaged:
-                msg = f"Ledger.sql: {_first_line(error)}."
-                raise InputError(msg) from None
+                raise InputError(f"Ledger.sql: {_first_line(error)}.") from None
         try:
             return self._answer(sound, query, parameters), damage + damaged
         except self._duckdb.Error as error:
-            msg = f"Ledger.sql: {_first_line(error)}."
-            raise InputError(msg) from None
+            raise InputError(f"Ledger.sql: {_first_line(error)}.") from None
 
     def _answer(self, files: Files, query: str, parameters: Sequence[Any]) -> Answer:
         with self._duckdb.connect() as connection:
@@ -165,8 +163,7 @@ class _Sqlite(Engine):
                 names = [entry[0] for entry in cursor.description or ()]
                 return (names, cursor.fetchall()), damage
             except (sqlite3.Error, sqlite3.Warning) as error:
-                msg = f"Ledger.sql: {_first_line(error)}."
-                raise InputError(msg) from None
+                raise InputError(f"Ledger.sql: {_first_line(error)}.") from None
         finally:
             connection.close()
 

@@ -68,11 +68,9 @@ def loaded_timings(path: Path) -> Timings:
     try:
         data = json_of(path)
     except UnreadableError as error:
-        msg = f"Timings.load: {name} cannot be read: {error}."
-        raise InputError(msg) from None
+        raise InputError(f"Timings.load: {name} cannot be read: {error}.") from None
     if not isinstance(data, Mapping) or data.get("format") != FORMAT:
-        msg = f"Timings.load: {name} does not contain timings; pass a .json file written by Timings.save."
-        raise InputError(msg)
+        raise InputError(f"Timings.load: {name} does not contain timings; pass a .json file written by Timings.save.")
     if data.get("version") != VERSION:
         msg = f"Timings.load: {name} has version {data.get('version')!r}; this version of fuser_lab reads {VERSION}."
         raise InputError(msg)
@@ -80,8 +78,7 @@ def loaded_timings(path: Path) -> Timings:
         content = {key: value for key, value in data.items() if key not in {"format", "version", "load"}}
         return record_of(Timings, {**content, "system_load": data.get("load")}, "the file")
     except UnreadableError as error:
-        msg = f"Timings.load: {name} is damaged: {error}."
-        raise InputError(msg) from None
+        raise InputError(f"Timings.load: {name} is damaged: {error}.") from None
 
 
 def _real(value: Any) -> float:

@@ -58,12 +58,10 @@ def retime(ledger: str | Path, row: str) -> Retimed:
         If the row's plan was edited or has non-default options, or if the row has no plan.
     """
     if not Path(ledger).is_dir():
-        msg = f"retime: there is no ledger {brief(str(ledger))}; give the folder that a sweep wrote."
-        raise InputError(msg)
+        raise InputError(f"retime: there is no ledger {brief(str(ledger))}; give the folder that a sweep wrote.")
     records = Ledger(ledger).sql("SELECT * FROM rows WHERE id = ?", [row]).to_dict("records")
     if not records:
-        msg = f"retime: {brief(str(ledger))} has no row {brief(row)!r}."
-        raise InputError(msg)
+        raise InputError(f"retime: {brief(str(ledger))} has no row {brief(row)!r}.")
     script, name = str(records[0]["plan_python"] or ""), str(records[0]["plan"])
     strategy = _strategy(script, name)
     fd, inputs = load_repro(script)
@@ -91,6 +89,5 @@ def _strategy(script: str, name: str) -> str:
     strategy = (match[1] or "bottom_up") if match else ""
     if strategy not in STRATEGIES or edit is not None:
         why = f"was edited by {edit[1]}" if edit else "has options or schedulers of its own" if script else "is a peer"
-        msg = f"retime: {name} {why}; only unedited plans of a strategy can be measured again."
-        raise UnsupportedError(msg)
+        raise UnsupportedError(f"retime: {name} {why}; only unedited plans of a strategy can be measured again.")
     return strategy

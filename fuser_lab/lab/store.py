@@ -63,18 +63,16 @@ def open_folder(folder: Path) -> Path:
             _replace(head, json_text({"format": "fuser_lab ledger", "version": VERSION}))
         content = json_of(head)
     except UnreadableError as error:
-        msg = f"Ledger: {name} cannot be used as a ledger: its {_HEAD} is damaged: {error}."
-        raise InputError(msg) from None
+        raise InputError(f"Ledger: {name} cannot be used as a ledger: its {_HEAD} is damaged: {error}.") from None
     except (OSError, ValueError) as error:  # ValueError: its name contains NUL
         msg = f"Ledger: {name} cannot be used as a ledger: {getattr(error, 'strerror', None) or error}."
         raise InputError(msg) from None
     version = content.get("version") if isinstance(content, dict) else None
     if version != VERSION:
-        msg = (
+        raise InputError(
             f"Ledger: {name} has version {short_text(version)}, and this version of fuser_lab reads version "
             f"{VERSION}."
         )
-        raise InputError(msg)
     return folder
 
 
@@ -103,8 +101,7 @@ class Journal:
             written, why = 0, error.strerror or "it cannot be written"
         if written != len(line):
             os.ftruncate(self._file, self.size)  # a partial line would corrupt the next one
-            msg = f"Ledger: {brief(str(self.path))} cannot store a row: {why}."
-            raise InputError(msg)
+            raise InputError(f"Ledger: {brief(str(self.path))} cannot store a row: {why}.")
         self.size += written
 
     def close(self) -> None:

@@ -43,28 +43,24 @@ def read_sweep(path: Path) -> SweepFile:
         data = tomllib.loads(text_of(path))
     except (ValueError, RecursionError) as error:  # UnreadableError and TOMLDecodeError are ValueErrors
         why = "its values are nested too deeply" if isinstance(error, RecursionError) else str(error)
-        msg = f"sweep: {file} cannot be read: {why.rstrip('.')}."
-        raise InputError(msg) from None
+        raise InputError(f"sweep: {file} cannot be read: {why.rstrip('.')}.") from None
     try:
         return _sweep_of(data, path.parent)
     except FuserLabError as error:
-        msg = f"{file}: {error}"
-        raise InputError(msg) from None
+        raise InputError(f"{file}: {error}") from None
 
 
 def _sweep_of(data: Mapping[str, Any], folder: Path) -> SweepFile:
     _check_keys(data, _KEYS, "")
     entries = data.get("fusions")
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
-        msg = 'sweep: fusions must be tables, such as [[fusions]] with example = "softmax".'
-        raise InputError(msg)
+        raise InputError('sweep: fusions must be tables, such as [[fusions]] with example = "softmax".')
     fusions: dict[str, Any] = {}
     sizes: dict[str, Any] = {}
     for entry in entries:
         name, fusion = _fusion(entry, folder)
         if name in fusions:
-            msg = f"sweep: two fusions are called {short_text(name)}; give one of them another name."
-            raise InputError(msg)
+            raise InputError(f"sweep: two fusions are called {short_text(name)}; give one of them another name.")
         fusions[name] = fusion
         if "sizes" in entry or "sizes" in data:
             sizes[name] = entry.get("sizes", data.get("sizes"))
@@ -75,8 +71,7 @@ def _sweep_of(data: Mapping[str, Any], folder: Path) -> SweepFile:
         arguments["schedules"] = [schedule or None for schedule in arguments["schedules"]]  # TOML has no null
     ledger = data.get("ledger")
     if ledger is not None and not isinstance(ledger, str):
-        msg = f"sweep: ledger must be the path of a folder, given {short_text(ledger)}."
-        raise InputError(msg)
+        raise InputError(f"sweep: ledger must be the path of a folder, given {short_text(ledger)}.")
     return SweepFile(sweep=sweep(fusions, sizes or None, **arguments), ledger=ledger)
 
 
@@ -84,24 +79,21 @@ def _fusion(entry: Mapping[str, Any], folder: Path) -> tuple[str, Any]:
     _check_keys(entry, _FUSION_KEYS, " of a fusion")
     sources = [key for key in ("example", "file") if key in entry]
     if len(sources) != 1 or not all(isinstance(entry[key], str) for key in entry if key != "sizes"):
-        msg = f"sweep: a fusion needs either example or file, as text, given {short_text(dict(entry))}."
-        raise InputError(msg)
+        raise InputError(f"sweep: a fusion needs either example or file, as text, given {short_text(dict(entry))}.")
     if sources == ["example"]:
         return str(entry.get("name", entry["example"])), entry["example"]
     path = folder / entry["file"]
     try:
         text = text_of(path)
     except UnreadableError as error:
-        msg = f"sweep: {brief(str(path))} cannot be read: {error}."
-        raise InputError(msg) from None
+        raise InputError(f"sweep: {brief(str(path))} cannot be read: {error}.") from None
     fd, inputs = load_repro(text, name=entry.get("definition"))
     return str(entry.get("name", path.stem)), (fd, inputs) if inputs else fd
 
 
 def _options(entry: Any) -> SegmenterOptions:
     if not isinstance(entry, dict):
-        msg = f"sweep: options must be tables, such as [[options]], given {short_text(entry)}."
-        raise InputError(msg)
+        raise InputError(f"sweep: options must be tables, such as [[options]], given {short_text(entry)}.")
     _check_keys(entry, tuple(SegmenterOptions.__dataclass_fields__), " of the segmenter's options")
     default = SegmenterOptions()
     values: dict[str, Any] = {
@@ -115,5 +107,4 @@ def _options(entry: Any) -> SegmenterOptions:
 def _check_keys(entry: Mapping[str, Any], keys: tuple[str, ...], where: str) -> None:
     unknown = [key for key in entry if key not in keys]
     if unknown:
-        msg = f"sweep: unknown key {short_text(unknown[0])}{where}; choose from {', '.join(keys)}."
-        raise InputError(msg)
+        raise InputError(f"sweep: unknown key {short_text(unknown[0])}{where}; choose from {', '.join(keys)}.")

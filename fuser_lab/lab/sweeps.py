@@ -305,8 +305,7 @@ def _fusions(fusions: object) -> Iterator[tuple[str, tuple[Fusion, Sequence[Any]
         return
     several = fusions if isinstance(fusions, list) else [fusions]
     if not several:
-        msg = "sweep: fusions must have at least one fusion, given []."
-        raise InputError(msg)
+        raise InputError("sweep: fusions must have at least one fusion, given [].")
     for place, entry in enumerate(several):
         label = entry if isinstance(entry, str) else getattr(entry, "name", "")
         yield (label if isinstance(label, str) and label else f"fusion{place}"), _fusion(entry)
@@ -320,8 +319,7 @@ def _fusion(entry: object) -> tuple[Fusion, Sequence[Any] | None]:
             chosen.define(builder, "small")
         return builder.fusion, list(chosen.specs("small"))
     if isinstance(entry, Plan):
-        msg = "sweep: a plan is already cut; give its definition, (plan.definition, plan.inputs)."
-        raise ArgumentTypeError(msg)
+        raise ArgumentTypeError("sweep: a plan is already cut; give its definition, (plan.definition, plan.inputs).")
     if isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[1], list | tuple):
         return definition_of(entry[0]), entry[1]
     entry_inputs = getattr(entry, "inputs", None)

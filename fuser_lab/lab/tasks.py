@@ -155,8 +155,7 @@ def inputs_of(fusion: Fusion, size: Sequence[Any]) -> tuple[Described, ...]:
         return tuple(_align(value, tuple(map(int, size))) for value in fusion.inputs)
     if len(size) != len(fusion.inputs):
         expected = f"{plural(len(fusion.inputs), 'input')} ({', '.join(value.name for value in fusion.inputs)})"
-        msg = f"the fusion takes {expected}, but the size {short_text(size)} describes {len(size)}."
-        raise InputError(msg)
+        raise InputError(f"the fusion takes {expected}, but the size {short_text(size)} describes {len(size)}.")
     return tuple(_entry(value, entry) for value, entry in zip(fusion.inputs, size, strict=True))
 
 
@@ -194,8 +193,7 @@ def schedule_of(parameters: Mapping[Any, Mapping[str, Value]]) -> Schedule:
     for segment_number, values in parameters.items():
         text = str(segment_number)
         if not text.isdecimal():
-            msg = f"sweep: schedules have numbers of segments as keys, given {short_text(segment_number)}."
-            raise InputError(msg)
+            raise InputError(f"sweep: schedules have numbers of segments as keys, given {short_text(segment_number)}.")
         plain = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
         changes.append((int(text), 0, check_values(plain)))
     return tuple(sorted(changes))
@@ -227,11 +225,9 @@ def _candidates(case: Case, task: Task) -> list[Schedule]:
 
 def _align(value: Any, size: tuple[int, ...]) -> Described:
     if not isinstance(value, TensorView):
-        msg = f"the size {list(size)} does not give the number {value.name}; give one entry per input."
-        raise InputError(msg)
+        raise InputError(f"the size {list(size)} does not give the number {value.name}; give one entry per input.")
     if value.ndim > len(size):
-        msg = f"the size {list(size)} is too short for the input {value.name}, which has {value.ndim} axes."
-        raise InputError(msg)
+        raise InputError(f"the size {list(size)} is too short for the input {value.name}, which has {value.ndim} axes.")
     extents = (axis.visible_extent for axis in value.domain.axes)
     sizes = size[len(size) - value.ndim :]
     return described_as_defined(value, [1 if e == 1 else n for e, n in zip(extents, sizes, strict=True)])
@@ -242,15 +238,13 @@ def _entry(value: Any, entry: Any) -> Described:
     if is_shape and isinstance(value, TensorView):
         shape = tuple(map(int, entry))
         if len(shape) != value.ndim or min(shape, default=0) < 0:
-            msg = f"the shape {list(shape)} does not fit the input {value}."
-            raise InputError(msg)
+            raise InputError(f"the shape {list(shape)} does not fit the input {value}.")
         return described_as_defined(value, shape)
     if isinstance(entry, list | tuple):
-        msg = (
+        raise InputError(
             f"the entry {short_text(entry)} does not describe the input {value.name}; give a shape, fl.spec or a "
             "number."
         )
-        raise InputError(msg)
     return _plain_input(entry)
 
 

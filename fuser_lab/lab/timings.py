@@ -89,8 +89,7 @@ class Timings(Shown, measured.Timings):
         if not any(load.seconds > 0 for load in loads):
             names = dict.fromkeys(row.plan for row in self.rows if row.segment is not None and row.median > 0)
             said = ", ".join(names) or "nothing"
-            msg = f"roofline: no segment of {plan.name!r} was measured; the times are of {said}."
-            raise InputError(msg)
+            raise InputError(f"roofline: no segment of {plan.name!r} was measured; the times are of {said}.")
         model, target = model_that_ran(self, plan), plots.device_of(plan)
         places = " and ".join(dict.fromkeys(row.device for row in self.rows))
         ran = plots.roof_that_ran(target, model)

@@ -82,11 +82,10 @@ class FusionCache:
             If the cache contains fusions, or the file is not a saved cache.
         """
         if self.num_fusions():
-            msg = (
+            raise InputError(
                 f"FusionCache.deserialize: deserialization is prohibited if FusionCache is already populated, "
                 f"and it knows {self.num_fusions()} fusions; call FusionCache.reset() first."
             )
-            raise InputError(msg)
         self.known = Known.load(path, self.known.max_fusions)
         return self
 
@@ -125,11 +124,10 @@ def serialize() -> None:
     """
     workspace = default_workspace()
     if workspace is None:
-        msg = (
+        raise InputError(
             f"serialize: the directory {store.configured_folder()} cannot be used; set FUSER_LAB_CACHE to another "
             "one."
         )
-        raise InputError(msg)
     FusionCache.get().serialize(workspace)
 
 

@@ -88,13 +88,11 @@ class FusionDefinition(fusion_definition.FusionDefinition):
 
     def definition(self) -> None:  # type: ignore[override]  # a method there, a property in the package's own API
         """Record the fusion; subclasses implement this."""
-        msg = "definition() should be implemented by child class!"
-        raise NotImplementedError(msg)
+        raise NotImplementedError("definition() should be implemented by child class!")
 
     def schedule(self) -> None:
         """Schedule the fusion by hand with ``self.sched``; subclasses may implement this."""
-        msg = "schedule() should be implemented by child class!"
-        raise NotImplementedError(msg)
+        raise NotImplementedError("schedule() should be implemented by child class!")
 
     # Recording
 
@@ -128,11 +126,10 @@ class FusionDefinition(fusion_definition.FusionDefinition):
         """Return the arguments of one more call, with vectors for lists of sizes."""
         self._length += 1
         if self._length > self._max_length:
-            msg = (
+            raise DefinitionError(
                 f"The fusion definition has exceeded {self._max_length} operations. The max_length for "
                 "FusionDefinition's might need to be increased if the definition is created as expected."
             )
-            raise DefinitionError(msg)
         for parameter, place in _sizes_of(name).items():
             if parameter in kwargs:
                 kwargs = {**kwargs, parameter: self._as_vector(kwargs[parameter])}
@@ -342,8 +339,7 @@ class FusionDefinition(fusion_definition.FusionDefinition):
             If there was none.
         """
         if self._measured is None:
-            msg = "profile: no run was profiled; call execute(inputs, profile=True) first."
-            raise StateError(msg)
+            raise StateError("profile: no run was profiled; call execute(inputs, profile=True) first.")
         return self._measured
 
     @property
@@ -400,18 +396,16 @@ class FusionDefinition(fusion_definition.FusionDefinition):
 
     def _last_inputs(self, caller: str) -> list[Described]:
         if self._last is None:
-            msg = f"{caller}: nothing has run yet; call execute first."
-            raise StateError(msg)
+            raise StateError(f"{caller}: nothing has run yet; call execute first.")
         return list(self._last)
 
     def last_repro_script(self) -> str:
         """Return the script for the inputs of the last ``execute(inputs, save_repro_inputs=True)``; else StateError."""
         if self._repro_inputs is None:
-            msg = (
+            raise StateError(
                 "fd.last_repro_script() cannot provide a repro because fd.execute(inputs, save_repro_inputs=True) was "
                 "not executed!"
             )
-            raise StateError(msg)
         return super().last_repro_script()
 
     def _script(self, described: Sequence[Described] | None, library: executable.Library) -> str:
@@ -458,14 +452,12 @@ def clone(from_fd: FusionDefinition, to_fd: FusionDefinition) -> None:
         If the first is not complete, or something is recorded in the second.
     """
     if from_fd.is_new or from_fd.is_open:
-        msg = "clone: the definition to be cloned is not complete."
-        raise DefinitionError(msg)
+        raise DefinitionError("clone: the definition to be cloned is not complete.")
     if to_fd.is_open:
         _replay(from_fd, to_fd)
         return
     if not to_fd.is_new:
-        msg = "clone: expected an empty FusionDefinition to clone to."
-        raise DefinitionError(msg)
+        raise DefinitionError("clone: expected an empty FusionDefinition to clone to.")
     with to_fd:
         _replay(from_fd, to_fd)
 

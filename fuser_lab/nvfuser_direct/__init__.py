@@ -68,10 +68,8 @@ _REFUSED = {
 def __getattr__(name: str) -> Any:
     """Raise UnsupportedNameError, with the reason, for features that Numba cannot express, otherwise AttributeError."""
     if name in _REFUSED:
-        msg = f"{name} is not supported: {_REFUSED[name]}."
-        raise UnsupportedNameError(msg)
-    msg = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(msg)
+        raise UnsupportedNameError(f"{name} is not supported: {_REFUSED[name]}.")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def define_tensor(*args: Any, **kwargs: Any) -> TensorView:

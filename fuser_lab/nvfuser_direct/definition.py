@@ -36,8 +36,7 @@ class FusionDefinition(Executable):
     def __enter__(self) -> Self:
         """Create a fusion and record into it."""
         if self._recording is not None or self.fec is not None:
-            msg = "this definition has already been opened; create a new FusionDefinition for a new fusion."
-            raise StateError(msg)
+            raise StateError("this definition has already been opened; create a new FusionDefinition for a new fusion.")
         self._fusion = RecordedFusion()
         self._guard = FusionGuard(self._fusion)
         return self

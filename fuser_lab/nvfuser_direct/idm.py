@@ -39,8 +39,7 @@ class DisjointSets:
         """Raise ArgumentTypeError if the argument is not an axis of the fusion."""
         for axis in axes:
             if not isinstance(axis, values.IterDomain) or axis.axis.id not in self._parent:
-                msg = f"{caller}: {short_text(axis)} is not an axis of this fusion."
-                raise ArgumentTypeError(msg)
+                raise ArgumentTypeError(f"{caller}: {short_text(axis)} is not an axis of this fusion.")
 
     def strict_are_mapped(self, a: values.IterDomain, b: values.IterDomain) -> bool:
         """Whether two axes are in one class."""
@@ -103,8 +102,7 @@ class IdModel:
     def __init__(self, fusion: object, **_: Any) -> None:
         fusion = getattr(fusion, "fusion", fusion)
         if not isinstance(fusion, RecordedFusion):
-            msg = f"IdModel: fusion must be a Fusion, given {type(fusion).__name__}."
-            raise ArgumentTypeError(msg)
+            raise ArgumentTypeError(f"IdModel: fusion must be a Fusion, given {type(fusion).__name__}.")
         self._fusion = fusion.recorder.snapshot(everything=True)
         self._graphs: dict[IdMappingMode, ValGraph] = {}
 
@@ -119,8 +117,7 @@ class IdModel:
 
     def _sets(self, mode: IdMappingMode) -> DisjointSets:
         if mode not in _MODES:
-            msg = f"IdModel: the mode {mode} is not supported; exact, broadcast and permissive are."
-            raise UnsupportedError(msg)
+            raise UnsupportedError(f"IdModel: the mode {mode} is not supported; exact, broadcast and permissive are.")
         sets = DisjointSets()
         for tensor in self._fusion.tensors.values():
             for axis in (*(tensor.domain.root or ()), *tensor.domain.logical):

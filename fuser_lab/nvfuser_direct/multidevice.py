@@ -9,8 +9,7 @@ class _Unsupported:
     """A feature of distributed fusions."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        msg = f"{type(self).__name__}: fusions over several devices are not supported."
-        raise UnsupportedError(msg)
+        raise UnsupportedError(f"{type(self).__name__}: fusions over several devices are not supported.")
 
 
 class Communicator(_Unsupported):
@@ -31,5 +30,4 @@ class Sharding(_Unsupported):
 
 def execute_with_dtensors(*_: Any, **__: Any) -> NoReturn:
     """Raise UnsupportedError."""
-    msg = "execute_with_dtensors: fusions over several devices are not supported."
-    raise UnsupportedError(msg)
+    raise UnsupportedError("execute_with_dtensors: fusions over several devices are not supported.")

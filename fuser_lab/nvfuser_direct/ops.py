@@ -33,8 +33,7 @@ def __getattr__(name: str) -> Callable[..., Any]:
     """Return the op called ``name``."""
     if name in OPS or name in COMPOSITES or name in UNSUPPORTED:
         return _function(name)
-    msg = f"unknown op fd.ops.{name}; dir(fd.ops) lists all ops."
-    raise AttributeError(msg)
+    raise AttributeError(f"unknown op fd.ops.{name}; dir(fd.ops) lists all ops.")
 
 
 def __dir__() -> list[str]:

@@ -24,8 +24,7 @@ class PythonProfiler:
     def __enter__(self) -> Self:
         """Begin to measure."""
         if self._receiving is not None:
-            msg = "PythonProfiler: the profiler is already running."
-            raise StateError(msg)
+            raise StateError("PythonProfiler: the profiler is already running.")
         self._receiving = receiving(self._receive)
         self._receiving.__enter__()
         return self
@@ -49,6 +48,5 @@ class PythonProfiler:
             If nothing has run.
         """
         if self._profile is None:
-            msg = "PythonProfiler: nothing has run inside its `with` block."
-            raise StateError(msg)
+            raise StateError("PythonProfiler: nothing has run inside its `with` block.")
         return self._profile

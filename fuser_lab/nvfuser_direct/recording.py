@@ -103,8 +103,7 @@ class Recorder(FusionBuilder):
     def attach(self, handle: object) -> None:
         """Make a value an input, unless it is one."""
         if not isinstance(handle, Handle):
-            msg = f"add_input: the value must be a tensor or scalar, given {type(handle).__name__}."
-            raise ArgumentTypeError(msg)
+            raise ArgumentTypeError(f"add_input: the value must be a tensor or scalar, given {type(handle).__name__}.")
         if handle.val not in self._inputs:
             self._add_input(self.value(handle, "add_input", "value"))
 
@@ -127,8 +126,7 @@ def active() -> Recorder:
     """
     stack = _ACTIVE.get()
     if not stack:
-        msg = "no definition is open; ops belong inside `with FusionDefinition() as fd:`."
-        raise StateError(msg)
+        raise StateError("no definition is open; ops belong inside `with FusionDefinition() as fd:`.")
     return stack[-1]
 
 
@@ -137,8 +135,7 @@ class FusionGuard:
 
     def __init__(self, fusion: "RecordedFusion") -> None:
         if not isinstance(fusion, RecordedFusion):
-            msg = f"FusionGuard: fusion must be a Fusion, given {type(fusion).__name__}."
-            raise ArgumentTypeError(msg)
+            raise ArgumentTypeError(f"FusionGuard: fusion must be a Fusion, given {type(fusion).__name__}.")
         self._recorder: Recorder | None = fusion.recorder
         _ACTIVE.set((*_ACTIVE.get(), fusion.recorder))
 

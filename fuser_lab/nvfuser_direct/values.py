@@ -12,7 +12,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError, ScheduleError
 from fuser_lab.ir import domain
 from fuser_lab.ir.transform import ScheduledTensor
-from fuser_lab.ops.registry import wrap_dim
+from fuser_lab.ops.operands import wrap_dim
 
 
 class Recording(Owner, Protocol):
@@ -219,8 +219,7 @@ class IterDomain(_Part):
         handle: TensorView = self.builder.wrap(self.tensor)
         places = [i for i, axis in enumerate(handle.get_loop_domain()) if axis.axis.id == self.axis.id]
         if not places:
-            msg = f"parallelize: {self.axis} is not, or is no longer, a loop of {self.tensor.name}."
-            raise ScheduleError(msg)
+            raise ScheduleError(f"parallelize: {self.axis} is not, or is no longer, a loop of {self.tensor.name}.")
         handle.parallelize(places[0], ptype)
 
 
@@ -263,8 +262,7 @@ class Expr(_Part):
 
 def _at(values: Sequence[Any], index: int, caller: str) -> Any:
     if not 0 <= index < len(values):
-        msg = f"{caller}({index}): the expression has {len(values)} of them."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{caller}({index}): the expression has {len(values)} of them.")
     return values[index]
 
 

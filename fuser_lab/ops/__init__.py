@@ -8,7 +8,8 @@ from pkgutil import iter_modules
 try:
     for _module in iter_modules(__path__, f"{__name__}."):
         import_module(_module.name)
-    from fuser_lab.ops.registry import COMPOSITES, OPS, Composite, Element, OpDef, Recorder, Result
+    from fuser_lab.ops.registry import COMPOSITES, OPS, Composite, OpDef, Recorder
+    from fuser_lab.ops.rules import Element, Result
 except BaseException:
     for _name in [name for name in sys.modules if name.startswith(f"{__name__}.")]:
         del sys.modules[_name]

@@ -45,8 +45,7 @@ def flags(value: object, op: str, argument: str, *, none: bool = False) -> list[
         elif isinstance(entry, bool | np.bool_) or (is_whole(entry) and entry in (0, 1)):
             booleans.append(bool(entry))
         else:
-            msg = f"{op}: {argument}[{position}] must be one of {of}, given {short_text(entry)}."
-            raise ArgumentTypeError(msg)
+            raise ArgumentTypeError(f"{op}: {argument}[{position}] must be one of {of}, given {short_text(entry)}.")
     return booleans
 
 
@@ -54,21 +53,17 @@ def flag(value: object, op: str, argument: str) -> bool:
     """Return a bool, or raise ArgumentTypeError."""
     if isinstance(value, bool | np.bool_) or (is_whole(value) and value in (0, 1)):
         return bool(value)
-    msg = f"{op}: {argument} must be True or False, given {short_text(value)}."
-    raise ArgumentTypeError(msg)
+    raise ArgumentTypeError(f"{op}: {argument} must be True or False, given {short_text(value)}.")
 
 
 def element_type(value: object, op: str) -> DataType:
     """Return a DataType that values can have, or raise ArgumentTypeError, DefinitionError or UnsupportedError."""
     if not isinstance(value, DataType):
-        msg = f"{op}: dtype must be a DataType, given {short_text(value)}."
-        raise ArgumentTypeError(msg)
+        raise ArgumentTypeError(f"{op}: dtype must be a DataType, given {short_text(value)}.")
     if value is DataType.Null:
-        msg = f"{op}: dtype is DataType.Null, which is not a dtype that values can have."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: dtype is DataType.Null, which is not a dtype that values can have.")
     if value.is_float4:
-        msg = f"{op}: dtype is {value!r}; values of this type are not supported."
-        raise UnsupportedError(msg)
+        raise UnsupportedError(f"{op}: dtype is {value!r}; values of this type are not supported.")
     return value
 
 

@@ -15,23 +15,11 @@ from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import Expr, IterDomain, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ops.factory import given_scalar
 from fuser_lab.ops.matmul import joined_batch, stored_copy
+from fuser_lab.ops.operands import same_extent, tensor_at
 from fuser_lab.ops.promotion import convert
 from fuser_lab.ops.random import uniform_numbers
-from fuser_lab.ops.registry import (
-    Arg,
-    Array,
-    Attrs,
-    AxisFactory,
-    OpDef,
-    Operand,
-    Positions,
-    Recorder,
-    Result,
-    Sample,
-    register,
-    same_extent,
-    tensor_at,
-)
+from fuser_lab.ops.registry import Arg, OpDef, Recorder, Sample, register
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Operand, Positions, Result
 
 LEAST_RANK = 4  # batch, heads, sequence, features
 
@@ -47,8 +35,7 @@ def _option(rec: Recorder, op: str, operand: Operand, argument: str) -> Scalar:
         msg = f"{op}: {argument} must be {'a boolean' if dtype is DataType.Bool else 'a real number'}, given {value}."
         raise DefinitionError(msg)
     if argument == "dropout_p" and value.value is not None and not 0 <= value.value.real <= 1:
-        msg = f"{op}: dropout_p is {value.value}; it must be between 0 and 1."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: dropout_p is {value.value}; it must be between 0 and 1.")
     return given_scalar(rec, convert(rec, value, dtype, op, argument), op, argument)
 
 
@@ -57,17 +44,15 @@ def _check_tensors(op: str, tensors: Sequence[TensorView], names: Sequence[str])
     first = tensors[0]
     for tensor, name in zip(tensors, names, strict=True):
         if tensor.ndim < LEAST_RANK or tensor.ndim != first.ndim:
-            msg = (
+            raise DefinitionError(
                 f"{op}: {name} has {tensor.ndim} axes and {names[0]} has {first.ndim}; "
                 "all must have the same number, at least 4: batch, heads, sequence, features."
             )
-            raise DefinitionError(msg)
         if tensor.dtype is not first.dtype or not tensor.dtype.is_float:
-            msg = (
+            raise DefinitionError(
                 f"{op}: {names[0]} has dtype {first.dtype!r} and {name} has dtype {tensor.dtype!r}; "
                 "they must have equal floating point dtypes."
             )
-            raise DefinitionError(msg)
 
 
 def _check_sizes(op: str, query: TensorView, key: TensorView, value: TensorView) -> None:
@@ -76,8 +61,7 @@ def _check_sizes(op: str, query: TensorView, key: TensorView, value: TensorView)
         ("sequences of key and value", key.extents[-2], value.extents[-2]),
     ):
         if not same_extent(a, b):
-            msg = f"{op}: the {quantity} have sizes {a} and {b}; they must be equal."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"{op}: the {quantity} have sizes {a} and {b}; they must be equal.")
 
 
 def _check_on_scores(op: str, name: str, tensor: TensorView, query: TensorView, key: TensorView) -> None:
@@ -87,8 +71,7 @@ def _check_on_scores(op: str, name: str, tensor: TensorView, query: TensorView, 
         raise DefinitionError(msg)
     dtype = DataType.Bool if name == "mask" else query.dtype
     if tensor.dtype is not dtype:
-        msg = f"{op}: {name} must have dtype {dtype!r}, given {tensor.dtype!r}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: {name} must have dtype {dtype!r}, given {tensor.dtype!r}.")
     scores = (*query.extents[:-1], key.extents[-2])
     for axis, domain in enumerate(tensor.domain.axes):
         if not domain.is_broadcast and not same_extent(domain.visible_extent, scores[axis]):
@@ -317,16 +300,14 @@ def _infer_bwd(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tupl
     _check_tensors(op, (query, key, value, grad, output), ("query", "key", "value", "grad_output", "output"))
     _check_sizes(op, query, key, value)
     if logsumexp.ndim != query.ndim - 1 or logsumexp.dtype is not DataType.Float:
-        msg = (
+        raise DefinitionError(
             f"{op}: logsumexp must be Float with {query.ndim - 1} axes, "
             f"given {logsumexp.dtype!r} with {logsumexp.ndim} axes."
         )
-        raise DefinitionError(msg)
     for name, tensor in (("philox_seed", tensor_at(inputs, 8)), ("philox_offset", tensor_at(inputs, 9))):
         if tensor.dtype.kind is not Kind.INTEGER or tensor.ndim > 1 or 0 in tensor.extents:
             actual = f"{tensor.dtype!r} of sizes {list(tensor.extents)}"
-            msg = f"{op}: {name} must be integers with at most 1 axis, given {actual}."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"{op}: {name} must be integers with at most 1 axis, given {actual}.")
     return tuple(
         Result(tv.dtype, TensorDomain(logical=tuple(stored_copy(axis, axes) for axis in tv.domain.axes)))
         for tv in (query, key, value)

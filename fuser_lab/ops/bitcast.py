@@ -11,17 +11,8 @@ from fuser_lab.ops.promotion import (
     convert,
     pointwise_domain,
 )
-from fuser_lab.ops.registry import (
-    Arg,
-    Attrs,
-    AxisFactory,
-    OpDef,
-    Operand,
-    Recorder,
-    Result,
-    Sample,
-    register,
-)
+from fuser_lab.ops.registry import Arg, OpDef, Recorder, Sample, register
+from fuser_lab.ops.rules import Attrs, AxisFactory, Operand, Result
 from fuser_lab.ops.view import SET
 
 _INTEGERS = {1: DataType.Char, 2: DataType.Short, 4: DataType.Int32, 8: DataType.Int}  # by size

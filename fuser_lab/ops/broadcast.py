@@ -10,24 +10,9 @@ from fuser_lab.ir import Extent, IterType, OpKind, Scalar, TensorDomain, TensorV
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
 from fuser_lab.ops.arguments import flags as flags_given
-from fuser_lab.ops.registry import (
-    OPS,
-    Arg,
-    Array,
-    Attrs,
-    AxisFactory,
-    Element,
-    OpDef,
-    Operand,
-    Recorder,
-    Result,
-    Sample,
-    known_ints,
-    register,
-    same_extent,
-    tensor_at,
-    unique_dims,
-)
+from fuser_lab.ops.operands import known_ints, same_extent, tensor_at, unique_dims
+from fuser_lab.ops.registry import OPS, Arg, OpDef, Recorder, Sample, register
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Element, Operand, Result
 
 
 def _flags(attrs: Attrs) -> tuple[bool, ...]:
@@ -40,11 +25,10 @@ def broadcast(rec: Recorder, arg: Operand, is_broadcast_dim: Sequence[bool]) -> 
     tensor = rec.tensor(arg, "broadcast", "arg")
     flags = tuple(bool(flag) for flag in flags_given(is_broadcast_dim, "broadcast", "is_broadcast_dim"))
     if flags.count(False) != tensor.ndim:
-        msg = (
+        raise DefinitionError(
             f"broadcast: is_broadcast_dim={list(flags)} keeps {flags.count(False)} axes, "
             f"but the tensor has {tensor.ndim}."
         )
-        raise DefinitionError(msg)
     if not any(flags):
         return tensor
     return tensor_at(rec.emit(BROADCAST, [tensor], is_broadcast_dim=flags))
@@ -174,8 +158,7 @@ def expand(rec: Recorder, arg: Operand, shape: Sequence[Operand], op: str = "exp
     tensor = rec.tensor(arg, op, "arg")
     sizes = rec.extents(shape, op, "shape")
     if len(sizes) < tensor.ndim:
-        msg = f"{op}: shape has {len(sizes)} entries for a tensor with {tensor.ndim} axes."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: shape has {len(sizes)} entries for a tensor with {tensor.ndim} axes.")
     for axis, size in enumerate(sizes):
         if isinstance(size, int) and size < -1:
             msg = f"{op}: invalid expand size {size} for axis {axis}; sizes are 0 or more, or -1 to keep one."
@@ -188,8 +171,7 @@ def expand(rec: Recorder, arg: Operand, shape: Sequence[Operand], op: str = "exp
     try:
         return tensor_at(rec.emit(EXPAND, [tensor], shape=sizes))
     except DefinitionError as error:
-        msg = str(error).replace("expand:", f"{op}:", 1)
-        raise DefinitionError(msg) from None
+        raise DefinitionError(str(error).replace("expand:", f"{op}:", 1)) from None
 
 
 def _keeps(extent: Extent, size: Extent) -> bool:
@@ -213,16 +195,14 @@ def _infer_expand(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> t
         elif same_extent(extent, _as_extent(size)):
             logical.append(axes.copy(axis))
         else:
-            msg = f"expand: invalid expand size {size} for axis {position}, which has size {extent}."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"expand: invalid expand size {size} for axis {position}, which has size {extent}.")
     return (Result(tensor.dtype, TensorDomain(logical=tuple(logical))),)
 
 
 def _as_extent(size: object) -> Extent:
     if isinstance(size, int | Scalar):
         return size
-    msg = f"{size!r} is not a size."
-    raise DefinitionError(msg)
+    raise DefinitionError(f"{size!r} is not a size.")
 
 
 def _reference_expand(x: Array, *, shape: tuple[int, ...]) -> Array:

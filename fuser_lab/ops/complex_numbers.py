@@ -15,18 +15,8 @@ from fuser_lab.ops.promotion import (
     match_ranks,
     pointwise_of,
 )
-from fuser_lab.ops.registry import (
-    Arg,
-    Array,
-    Attrs,
-    AxisFactory,
-    OpDef,
-    Operand,
-    Recorder,
-    Result,
-    Sample,
-    register,
-)
+from fuser_lab.ops.registry import Arg, OpDef, Recorder, Sample, register
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Operand, Result
 from fuser_lab.ops.view import SET
 
 
@@ -40,8 +30,7 @@ def _real(rec: Recorder, x: Operand, /) -> Val:
 def _imag(rec: Recorder, x: Operand, /) -> Val:
     value = rec.value(x, "imag", "x")
     if not value.dtype.is_complex:
-        msg = f"imag: complex input is required, given {value.dtype!r}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"imag: complex input is required, given {value.dtype!r}.")
     return rec.emit(IMAG, [value])[0]
 
 
@@ -54,8 +43,7 @@ def _complex(rec: Recorder, real: Operand, imag: Operand) -> Val:
         parts.append(rec.value(part, "complex", name))
     a, b = parts
     if isinstance(a, Scalar) != isinstance(b, Scalar):
-        msg = f"complex: real and imag must both be tensors or both scalars, given {a} and {b}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"complex: real and imag must both be tensors or both scalars, given {a} and {b}.")
     if a.dtype is not b.dtype or a.dtype not in {DataType.Float, DataType.Double}:
         msg = f"complex: real and imag must both be Float or both Double, given {a.dtype!r}, {b.dtype!r}."
         raise DefinitionError(msg)

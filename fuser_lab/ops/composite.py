@@ -7,18 +7,10 @@ from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import Scalar, TensorView, Val
 from fuser_lab.ops.broadcast import broadcast, expand
 from fuser_lab.ops.factory import IOTA
+from fuser_lab.ops.operands import unique_dims, wrap_dim
 from fuser_lab.ops.promotion import convert_number
-from fuser_lab.ops.registry import (
-    OPS,
-    Arg,
-    Composite,
-    Operand,
-    Recorder,
-    Sample,
-    register_composite,
-    unique_dims,
-    wrap_dim,
-)
+from fuser_lab.ops.registry import OPS, Arg, Composite, Recorder, Sample, register_composite
+from fuser_lab.ops.rules import Operand
 
 
 def _broadcast_in_dim(
@@ -27,15 +19,12 @@ def _broadcast_in_dim(
     tensor = rec.tensor(arg, "broadcast_in_dim", "arg")
     sizes = rec.extents(shape, "broadcast_in_dim", "shape")
     if len(sizes) < tensor.ndim:
-        msg = f"broadcast_in_dim: shape has {len(sizes)} entries for a tensor with {tensor.ndim} axes."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"broadcast_in_dim: shape has {len(sizes)} entries for a tensor with {tensor.ndim} axes.")
     places = unique_dims(broadcast_dims, len(sizes), "broadcast_in_dim", "broadcast_dims")
     if len(places) != tensor.ndim:
-        msg = f"broadcast_in_dim: {len(places)} broadcast_dims for a tensor with {tensor.ndim} axes."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"broadcast_in_dim: {len(places)} broadcast_dims for a tensor with {tensor.ndim} axes.")
     if list(places) != sorted(places):
-        msg = f"broadcast_in_dim: broadcast_dims={list(places)} must be increasing."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"broadcast_in_dim: broadcast_dims={list(places)} must be increasing.")
     placed = broadcast(rec, tensor, [i not in places for i in range(len(sizes))])
     return expand(rec, placed, sizes, "broadcast_in_dim")
 
@@ -98,8 +87,7 @@ for _entry in (
 def _triu(rec: Recorder, arg: Operand, diagonal: Operand = 0) -> Val:
     tensor = rec.tensor(arg, "triu", "arg")
     if tensor.ndim < 2:
-        msg = f"triu: input tensor for triu must have 2 or more dims, but got {tensor.ndim} dims."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"triu: input tensor for triu must have 2 or more dims, but got {tensor.ndim} dims.")
     offset = rec.value(diagonal, "triu", "diagonal")
     if isinstance(offset, TensorView) or not offset.dtype.is_integral:
         msg = f"triu: diagonal must be an integer, given {offset if isinstance(offset, Scalar) else offset.name}."

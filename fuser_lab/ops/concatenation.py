@@ -11,31 +11,17 @@ from fuser_lab.ir import Extent, IterDomain, IterType, OpKind, Resize, TensorDom
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
 from fuser_lab.ops.arguments import flag, whole
-from fuser_lab.ops.registry import (
-    OPS,
-    Arg,
-    Array,
-    Attrs,
-    AxisFactory,
-    Element,
-    OpDef,
-    Operand,
-    Recorder,
-    Result,
-    Sample,
-    register,
-    same_extent,
-    tensor_at,
-)
+from fuser_lab.ops.operands import same_extent, tensor_at
+from fuser_lab.ops.registry import OPS, Arg, OpDef, Recorder, Sample, register
 from fuser_lab.ops.resize import PAD
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Element, Operand, Result
 from fuser_lab.ops.view import SET
 
 
 def _cat(rec: Recorder, tensors: Sequence[Operand], dim: int = 0, manual_padding: bool = False) -> Val:
     operands = rec.tensors(tensors, "cat", "tensors")
     if not operands:
-        msg = "cat: tensors is empty; at least one tensor is needed."
-        raise DefinitionError(msg)
+        raise DefinitionError("cat: tensors is empty; at least one tensor is needed.")
     first = operands[0]
     for other in operands[1:]:
         if other.ndim != first.ndim:
@@ -49,11 +35,10 @@ def _cat(rec: Recorder, tensors: Sequence[Operand], dim: int = 0, manual_padding
     for position in range(first.ndim):
         for other in operands[1:]:
             if position != axis and not same_extent(first.extents[position], other.extents[position]):
-                msg = (
+                raise DefinitionError(
                     f"cat: sizes {first.extents[position]} and {other.extents[position]} differ on axis {position}; "
                     f"only axis {axis} may differ."
                 )
-                raise DefinitionError(msg)
     if len(operands) == 1:
         return rec.emit(SET, operands)[0]
     return rec.emit(CAT, operands if manual else _padded_for_cat(rec, operands, axis), dim=axis)[0]

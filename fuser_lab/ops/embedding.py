@@ -8,6 +8,7 @@ import numpy as np
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError, InputError
 from fuser_lab.ir import AttrValue, Expr, OpKind, TensorDomain, Val
+from fuser_lab.ops.operands import defined_scalar, tensor_at
 from fuser_lab.ops.positions import (
     apply_move,
     checked_positions,
@@ -16,21 +17,8 @@ from fuser_lab.ops.positions import (
     out_of_range,
     positions_operand,
 )
-from fuser_lab.ops.registry import (
-    Arg,
-    Array,
-    Attrs,
-    AxisFactory,
-    OpDef,
-    Operand,
-    Positions,
-    Recorder,
-    Result,
-    Sample,
-    defined_scalar,
-    register,
-    tensor_at,
-)
+from fuser_lab.ops.registry import Arg, OpDef, Recorder, Sample, register
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Operand, Positions, Result
 
 _OPTIONS = ("padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse")
 
@@ -42,21 +30,17 @@ def _embedding(
     op = "embedding_fwd"
     places, table = positions_operand(rec, input, op, "input"), rec.tensor(weight, op, "weight")
     if table.ndim != 2:
-        msg = f"{op}: weight has {table.ndim} axes; it must have 2, (rows, features)."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: weight has {table.ndim} axes; it must have 2, (rows, features).")
     optional = (padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
     pairs = zip(_OPTIONS, optional, strict=True)
     chosen = [(name, defined_scalar(rec, value, op, name)) for name, value in pairs if value is not None]
     for name, scalar in chosen:
         if name == "padding_idx" and not scalar.dtype.is_integral:
-            msg = f"{op}: padding_idx must be an integer, given {scalar.dtype!r}."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"{op}: padding_idx must be an integer, given {scalar.dtype!r}.")
         if name in {"max_norm", "norm_type"} and scalar.dtype.is_complex:
-            msg = f"{op}: {name} must be a real number, given {scalar.dtype!r}."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"{op}: {name} must be a real number, given {scalar.dtype!r}.")
         if name in {"scale_grad_by_freq", "sparse"} and scalar.dtype is not DataType.Bool:
-            msg = f"{op}: {name} must be a Bool, given {scalar.dtype!r}."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"{op}: {name} must be a Bool, given {scalar.dtype!r}.")
     names: AttrValue = tuple(name for name, _ in chosen)
     return rec.emit(EMBEDDING, [places, table, *(scalar for _, scalar in chosen)], options=names)[0]
 
@@ -93,8 +77,7 @@ def _library_embedding(torch: Any, index: Any, table: Any, *values: Any, options
     if "max_norm" not in settings:
         return apply_move(torch, table, lambda data: data[places])
     if not table.is_floating_point():
-        msg = f"rows of {table.dtype} are not scaled"
-        raise NotImplementedError(msg)
+        raise NotImplementedError(f"rows of {table.dtype} are not scaled")
     # torch scales the rows of the table in place; here operands are never modified.
     limit, order = float(settings["max_norm"]), float(settings.get("norm_type", 2.0))
     return torch.nn.functional.embedding(places, table.clone(), max_norm=limit, norm_type=order)

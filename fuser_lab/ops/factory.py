@@ -14,18 +14,8 @@ from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
 from fuser_lab.ops.arguments import element_type
 from fuser_lab.ops.promotion import convert
-from fuser_lab.ops.registry import (
-    Array,
-    Attrs,
-    AxisFactory,
-    Element,
-    OpDef,
-    Operand,
-    Recorder,
-    Result,
-    Sample,
-    register,
-)
+from fuser_lab.ops.registry import OpDef, Recorder, Sample, register
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Element, Operand, Result
 from fuser_lab.ops.view import sized_axis
 
 
@@ -43,8 +33,7 @@ def given_shape(rec: Recorder, shape: Sequence[Operand], op: str) -> tuple[Exten
     sizes = rec.extents(shape, op, "shape")
     for size in sizes:
         if isinstance(size, int) and size < 0:
-            msg = f"{op}: shape has the entry {size}; sizes are 0 or more."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"{op}: shape has the entry {size}; sizes are 0 or more.")
     return sizes
 
 
@@ -53,8 +42,7 @@ def given_scalar(rec: Recorder, operand: Operand, op: str, argument: str) -> Sca
     value = rec.value(operand, op, argument)
     if isinstance(value, Scalar):
         return value
-    msg = f"{op}: {argument} must be a scalar or number, given the tensor {value.name}."
-    raise ArgumentTypeError(msg)
+    raise ArgumentTypeError(f"{op}: {argument} must be a scalar or number, given the tensor {value.name}.")
 
 
 def _full(rec: Recorder, shape: Sequence[Operand], fill_value: Operand, dtype: DataType) -> Val:
@@ -99,23 +87,19 @@ def _iota(
 ) -> Val:
     element = element_type(dtype, "iota")
     if element.kind not in {Kind.INTEGER, Kind.FLOAT}:
-        msg = f"iota: dtype must be an integer or a real floating point type, given {element!r}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"iota: dtype must be an integer or a real floating point type, given {element!r}.")
     size = given_scalar(rec, length, "iota", "length")
     if not size.dtype.is_integral:
-        msg = f"iota: length must be an integer, given {size}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"iota: length must be an integer, given {size}.")
     if size.value is not None and size.value.real < 0:
-        msg = f"iota: length is {size.value}; it must be 0 or more."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"iota: length is {size.value}; it must be 0 or more.")
     zero: int | float = 0.0 if element.is_float else 0
     operands = [
         _term_of_range(rec, zero + default if operand is None else operand, argument, element)
         for operand, argument, default in ((start, "start", 0), (step, "step", 1))
     ]
     if operands[1].value == 0:
-        msg = "iota: step is 0; it must be nonzero."
-        raise DefinitionError(msg)
+        raise DefinitionError("iota: step is 0; it must be nonzero.")
     return rec.emit(IOTA, operands, shape=rec.extents([size], "iota", "length"), dtype=element)[0]
 
 
@@ -126,8 +110,7 @@ def _term_of_range(rec: Recorder, operand: Operand, argument: str, dtype: DataTy
         msg = f"iota: {argument} has dtype {value.dtype!r}, which is of a different kind from dtype {dtype!r}."
         raise DefinitionError(msg)
     if isinstance(value.value, float) and not math.isfinite(value.value):
-        msg = f"iota: {argument} is {short_text(value.value)}; it must be finite."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"iota: {argument} is {short_text(value.value)}; it must be finite.")
     converted = convert(rec, value, dtype.compute, "iota", argument)
     return given_scalar(rec, converted, "iota", argument)
 

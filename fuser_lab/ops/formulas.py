@@ -4,15 +4,8 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import Scalar, Val
 from fuser_lab.ops.promotion import Promotion, common_dtype, convert
-from fuser_lab.ops.registry import (
-    OPS,
-    Arg,
-    Composite,
-    Operand,
-    Recorder,
-    Sample,
-    register_composite,
-)
+from fuser_lab.ops.registry import OPS, Arg, Composite, Recorder, Sample, register_composite
+from fuser_lab.ops.rules import Operand
 
 
 def record(rec: Recorder, name: str, *operands: Operand) -> Val:
@@ -24,8 +17,7 @@ def record(rec: Recorder, name: str, *operands: Operand) -> Val:
 def _sign(rec: Recorder, x: Operand, /) -> Val:
     value = rec.value(x, "sign", "x")
     if value.dtype.is_complex:
-        msg = f"sign: complex input is not supported, given {value.dtype!r}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"sign: complex input is not supported, given {value.dtype!r}.")
     negative = record(rec, "where", record(rec, "lt", value, 0), -1, 0)
     return convert(rec, record(rec, "where", record(rec, "gt", value, 0), 1, negative), value.dtype, "sign", "x")
 
@@ -35,8 +27,7 @@ def _addcmul(rec: Recorder, x: Operand, y: Operand, z: Operand, alpha: Operand, 
     operands = [rec.value(v, "addcmul", name) for v, name in zip((x, y, z), names, strict=True)]
     factor = rec.value(alpha, "addcmul", "alpha")
     if not isinstance(factor, Scalar):
-        msg = f"addcmul: alpha must be a scalar, given the tensor {factor.name}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"addcmul: alpha must be a scalar, given the tensor {factor.name}.")
     dtype = common_dtype("addcmul", operands, Promotion.DEFAULT)
     a, b, c = (convert(rec, v, dtype, "addcmul", name) for v, name in zip(operands, names, strict=True))
     product = record(rec, "mul", c, convert(rec, factor, dtype, "addcmul", "alpha"))
@@ -47,8 +38,7 @@ def _logical_right_shift(rec: Recorder, x: Operand, shift: Operand, /) -> Val:
     name = "logical_right_shift"
     value, distance = rec.value(x, name, "x"), rec.value(shift, name, "shift")
     if not (value.dtype.is_integral and distance.dtype.is_integral):
-        msg = f"{name}: integer input is required, given {value.dtype!r}, {distance.dtype!r}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{name}: integer input is required, given {value.dtype!r}, {distance.dtype!r}.")
     dtype = value.dtype
     if isinstance(value, Scalar) and not isinstance(distance, Scalar):
         dtype = common_dtype(name, (value, distance), Promotion.DEFAULT)

@@ -11,38 +11,11 @@ from fuser_lab.errors import DefinitionError, InputError
 from fuser_lab.ir import Expr, Extent, IterDomain, IterType, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
+from fuser_lab.ops import positions
 from fuser_lab.ops.arguments import whole
-from fuser_lab.ops.positions import (
-    apply_move,
-    check_within,
-    checked_positions,
-    checked_positions_torch,
-    dimension,
-    indexed_axis,
-    new_axis,
-    out_of_range,
-    positions_operand,
-    same_rank,
-)
-from fuser_lab.ops.registry import (
-    OPS,
-    Arg,
-    Array,
-    Attrs,
-    AxisFactory,
-    Element,
-    OpDef,
-    Operand,
-    Positions,
-    Recorder,
-    Result,
-    Sample,
-    defined_scalar,
-    joined_extent,
-    register,
-    same_extent,
-    tensor_at,
-)
+from fuser_lab.ops.operands import defined_scalar, joined_extent, same_extent, tensor_at
+from fuser_lab.ops.registry import OPS, Arg, OpDef, Recorder, Sample, register
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Element, Operand, Positions, Result
 
 
 def _read(e: Element, place: Term, at: Sequence[Term], size: int) -> Term:
@@ -62,9 +35,8 @@ def _select(rec: Recorder, arg: Operand, index: Operand, dim: int) -> Val:
     place = whole(index, "select", "index") if is_whole(index) else index
     value = rec.value(place, "select", "index") if is_whole(index) else defined_scalar(rec, place, "select", "index")
     if not value.dtype.is_integral:
-        msg = f"select: index must be an integer, given {value.dtype!r}."
-        raise DefinitionError(msg)
-    axis = dimension(dim, tensor, "select")
+        raise DefinitionError(f"select: index must be an integer, given {value.dtype!r}.")
+    axis = positions.dimension(dim, tensor, "select")
     return rec.emit(SELECT, [tensor, _from_the_front(rec, value, tensor.extents[axis])], dim=axis)[0]
 
 
@@ -77,42 +49,42 @@ def _from_the_front(rec: Recorder, place: Val, size: Extent) -> Val:
         return end
     number = int(place.value.real)
     if number < -size:
-        raise DefinitionError(out_of_range("select", number, size))
+        raise DefinitionError(positions.out_of_range("select", number, size))
     return Scalar(name="", dtype=place.dtype, value=number + size)
 
 
 def _infer_select(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
     tensor, index = tensor_at(inputs), inputs[1]
-    dim = indexed_axis(attrs)
+    dim = positions.indexed_axis(attrs)
     size = tensor.extents[dim]
     if isinstance(index, Scalar) and index.value is not None and isinstance(size, int):
         value = int(index.value.real)
         if not 0 <= value < size:
-            raise DefinitionError(out_of_range("select", value, size))
+            raise DefinitionError(positions.out_of_range("select", value, size))
     logical = tuple(axes.copy(axis) for place, axis in enumerate(tensor.domain.axes) if place != dim)
     return (Result(tensor.dtype, TensorDomain(logical=logical)),)
 
 
 def _reference_select(x: Array, index: Any, *, dim: int) -> Array:
-    return np.asarray(np.take(x, int(checked_positions("select", index, x.shape[dim])), axis=dim))
+    return np.asarray(np.take(x, int(positions.checked_positions("select", index, x.shape[dim])), axis=dim))
 
 
 def _library_select(torch: Any, x: Any, index: Any, *, dim: int) -> Any:
     place = int(index)
     if not 0 <= place < x.shape[dim]:
-        raise InputError(out_of_range("select", place, x.shape[dim]))
+        raise InputError(positions.out_of_range("select", place, x.shape[dim]))
     return torch.select(x, dim, place)
 
 
 def _element_select(e: Element) -> Term:
-    dim, size = indexed_axis(e.attrs), tensor_at(e.inputs).shape[indexed_axis(e.attrs)]
+    dim, size = positions.indexed_axis(e.attrs), tensor_at(e.inputs).shape[positions.indexed_axis(e.attrs)]
     place = t.cast(e.read(1, ()), DataType.Index)
     return _read(e, place, (*e.index[:dim], place, *e.index[dim:]), size)
 
 
 def _axes_select(expr: Expr, result: int) -> tuple[Positions, ...]:
     del result
-    dim = indexed_axis(dict(expr.attrs))
+    dim = positions.indexed_axis(dict(expr.attrs))
     left = [i for i in range(expr.tensor_inputs[0].ndim) if i != dim]
     return (tuple((axis, place) for place, axis in enumerate(left)),)
 
@@ -150,39 +122,39 @@ SELECT = register(
 
 def _index_select(rec: Recorder, arg: Operand, index: Operand, dim: int) -> Val:
     tensor = rec.tensor(arg, "index_select", "arg")
-    places = positions_operand(rec, index, "index_select")
+    places = positions.positions_operand(rec, index, "index_select")
     if places.ndim > 1:
         msg = f"index_select: index_tv must be a 1d or scalar tensor. Given one with {places.ndim} axes."
         raise DefinitionError(msg)
-    return rec.emit(INDEX_SELECT, [tensor, places], dim=dimension(dim, tensor, "index_select"))[0]
+    return rec.emit(INDEX_SELECT, [tensor, places], dim=positions.dimension(dim, tensor, "index_select"))[0]
 
 
 def _infer_index_select(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
     tensor, index = tensor_at(inputs), tensor_at(inputs, 1)
     logical = [axes.copy(axis) for axis in tensor.domain.axes]
-    dim = indexed_axis(attrs)
+    dim = positions.indexed_axis(attrs)
     logical[dim] = axes.copy(index.domain.axes[0]) if index.ndim else axes.fresh(1, IterType.BROADCAST)
     return (Result(tensor.dtype, TensorDomain(logical=tuple(logical))),)
 
 
 def _reference_index_select(x: Array, index: Array, *, dim: int) -> Array:
-    return np.take(x, np.atleast_1d(checked_positions("index_select", index, x.shape[dim])), axis=dim)
+    return np.take(x, np.atleast_1d(positions.checked_positions("index_select", index, x.shape[dim])), axis=dim)
 
 
 def _library_index_select(torch: Any, x: Any, index: Any, *, dim: int) -> Any:
-    places = checked_positions_torch(torch, "index_select", index, x.shape[dim]).reshape(-1)
-    return apply_move(torch, x, lambda data: torch.index_select(data, dim, places))
+    places = positions.checked_positions_torch(torch, "index_select", index, x.shape[dim]).reshape(-1)
+    return positions.apply_move(torch, x, lambda data: torch.index_select(data, dim, places))
 
 
 def _element_index_select(e: Element) -> Term:
-    dim, index = indexed_axis(e.attrs), tensor_at(e.inputs, 1)
+    dim, index = positions.indexed_axis(e.attrs), tensor_at(e.inputs, 1)
     place = t.cast(e.read(1, _fitting(index, e.index[dim : dim + index.ndim])), DataType.Index)
     return _read(e, place, (*e.index[:dim], place, *e.index[dim + 1 :]), tensor_at(e.inputs).shape[dim])
 
 
 def _axes_index_select(expr: Expr, result: int) -> tuple[Positions, ...]:
     del result
-    dim = indexed_axis(dict(expr.attrs))
+    dim = positions.indexed_axis(dict(expr.attrs))
     tensor, index = expr.tensor_inputs
     return tuple((i, i) for i in range(tensor.ndim) if i != dim), ((0, dim),) if index.ndim else ()
 
@@ -219,31 +191,31 @@ INDEX_SELECT = register(
 
 
 def _gather(rec: Recorder, arg: Operand, index: Operand, dim: int) -> Val:
-    tensor, places = rec.tensor(arg, "gather", "arg"), positions_operand(rec, index, "gather")
-    same_rank("gather", arg=tensor, index=places)
-    return rec.emit(GATHER, [tensor, places], dim=dimension(dim, tensor, "gather"))[0]
+    tensor, places = rec.tensor(arg, "gather", "arg"), positions.positions_operand(rec, index, "gather")
+    positions.same_rank("gather", arg=tensor, index=places)
+    return rec.emit(GATHER, [tensor, places], dim=positions.dimension(dim, tensor, "gather"))[0]
 
 
 def _infer_gather(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
     tensor, index = tensor_at(inputs), tensor_at(inputs, 1)
-    check_within("gather", indexed_axis(attrs), index, tensor, ("index", "arg"))
-    logical = tuple(new_axis(axis, axes) for axis in index.domain.axes)
+    positions.check_within("gather", positions.indexed_axis(attrs), index, tensor, ("index", "arg"))
+    logical = tuple(positions.new_axis(axis, axes) for axis in index.domain.axes)
     return (Result(tensor.dtype, TensorDomain(logical=logical)),)
 
 
 def _reference_gather(x: Array, index: Array, *, dim: int) -> Array:
-    places = checked_positions("gather", index, x.shape[dim])
+    places = positions.checked_positions("gather", index, x.shape[dim])
     part = tuple(slice(None) if axis == dim else slice(n) for axis, n in enumerate(index.shape))
     return np.take_along_axis(x[part], places, axis=dim)
 
 
 def _library_gather(torch: Any, x: Any, index: Any, *, dim: int) -> Any:
-    places = checked_positions_torch(torch, "gather", index, x.shape[dim])
-    return apply_move(torch, x, lambda data: torch.gather(data, dim, places))
+    places = positions.checked_positions_torch(torch, "gather", index, x.shape[dim])
+    return positions.apply_move(torch, x, lambda data: torch.gather(data, dim, places))
 
 
 def _element_gather(e: Element) -> Term:
-    dim, tensor = indexed_axis(e.attrs), tensor_at(e.inputs)
+    dim, tensor = positions.indexed_axis(e.attrs), tensor_at(e.inputs)
     place = t.cast(e.read(1, _fitting(tensor_at(e.inputs, 1), e.index)), DataType.Index)
     at = list(_fitting(tensor, e.index))
     at[dim] = place
@@ -257,14 +229,14 @@ def _axes_gather(expr: Expr, result: int) -> tuple[Positions, ...]:
 
 def _take_along_axis(rec: Recorder, arg: Operand, index: Operand, dim: int) -> Val:
     tensor = rec.tensor(arg, "take_along_axis", "arg")
-    places = positions_operand(rec, index, "take_along_axis")
-    same_rank("take_along_axis", arg=tensor, index=places)
-    return rec.emit(TAKE_ALONG_AXIS, [tensor, places], dim=dimension(dim, tensor, "take_along_axis"))[0]
+    places = positions.positions_operand(rec, index, "take_along_axis")
+    positions.same_rank("take_along_axis", arg=tensor, index=places)
+    return rec.emit(TAKE_ALONG_AXIS, [tensor, places], dim=positions.dimension(dim, tensor, "take_along_axis"))[0]
 
 
 def _infer_take_along_axis(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
     tensor, index = tensor_at(inputs), tensor_at(inputs, 1)
-    dim = indexed_axis(attrs)
+    dim = positions.indexed_axis(attrs)
     logical = tuple(
         axes.copy(b) if place == dim else _common_axis(place, a, b, axes)
         for place, (a, b) in enumerate(zip(tensor.domain.axes, index.domain.axes, strict=True))
@@ -277,11 +249,10 @@ def _common_axis(place: int, a: IterDomain, b: IterDomain, axes: AxisFactory) ->
     size: Extent = next((n for n in wide if isinstance(n, int)), wide[0] if wide else 1)
     for other in wide:
         if not same_extent(size, other):
-            msg = (
+            raise DefinitionError(
                 f"take_along_axis: arg has size {a.visible_extent} and index {b.visible_extent} on axis {place}; "
                 "they must be equal or 1."
             )
-            raise DefinitionError(msg)
     joined = joined_extent((a, b), axes)
     if a.is_broadcast and b.is_broadcast:
         return axes.fresh(1, IterType.BROADCAST, joined if wide else None)
@@ -289,17 +260,17 @@ def _common_axis(place: int, a: IterDomain, b: IterDomain, axes: AxisFactory) ->
 
 
 def _reference_take_along_axis(x: Array, index: Array, *, dim: int) -> Array:
-    return np.take_along_axis(x, checked_positions("take_along_axis", index, x.shape[dim]), axis=dim)
+    return np.take_along_axis(x, positions.checked_positions("take_along_axis", index, x.shape[dim]), axis=dim)
 
 
 def _library_take_along_axis(torch: Any, x: Any, index: Any, *, dim: int) -> Any:
-    places = checked_positions_torch(torch, "take_along_axis", index, x.shape[dim])
-    return apply_move(torch, x, lambda data: torch.take_along_dim(data, places, dim))
+    places = positions.checked_positions_torch(torch, "take_along_axis", index, x.shape[dim])
+    return positions.apply_move(torch, x, lambda data: torch.take_along_dim(data, places, dim))
 
 
 def _axes_take_along_axis(expr: Expr, result: int) -> tuple[Positions, ...]:
     del result
-    dim, rank = indexed_axis(dict(expr.attrs)), expr.tensor_inputs[0].ndim
+    dim, rank = positions.indexed_axis(dict(expr.attrs)), expr.tensor_inputs[0].ndim
     return tuple((i, i) for i in range(rank) if i != dim), tuple((i, i) for i in range(rank))
 
 

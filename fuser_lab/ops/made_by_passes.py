@@ -9,13 +9,13 @@ from fuser_lab.dtypes import from_numpy
 from fuser_lab.errors import UnknownNameError
 from fuser_lab.ir import OpKind
 from fuser_lab.ops.reduction import MAX, MIN
-from fuser_lab.ops.registry import Array, Combine, OpDef, register_made_by_passes
+from fuser_lab.ops.registry import OpDef, register_made_by_passes
+from fuser_lab.ops.rules import Array, Combine
 
 
 def _nameless(name: str) -> Callable[..., NoReturn]:
     def frontend(*_: object, **__: object) -> NoReturn:
-        msg = f"fd.ops has no op {name}; only passes create it."
-        raise UnknownNameError(msg)
+        raise UnknownNameError(f"fd.ops has no op {name}; only passes create it.")
 
     return frontend
 
@@ -23,8 +23,7 @@ def _nameless(name: str) -> Callable[..., NoReturn]:
 def _extreme(name: str, plain: OpDef, fold: Any) -> OpDef:
     """Return a reduction like ``max`` or ``min`` that skips NaN; if all elements are NaN, it is the identity."""
     if plain.combine is None:
-        msg = f"{plain.name} is not a reduction."
-        raise TypeError(msg)
+        raise TypeError(f"{plain.name} is not a reduction.")
     identity = plain.combine.identity
 
     def reference(x: Array, *, dims: tuple[int, ...]) -> Array:

@@ -8,39 +8,24 @@ import numpy as np
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError, UnsupportedError
 from fuser_lab.ir import Expr, IterDomain, IterType, OpKind, TensorDomain, TensorView, Val
-from fuser_lab.ops.registry import (
-    Arg,
-    Array,
-    Attrs,
-    AxisFactory,
-    OpDef,
-    Operand,
-    Positions,
-    Recorder,
-    Result,
-    Sample,
-    joined_extent,
-    register,
-    same_extent,
-    tensor_at,
-)
+from fuser_lab.ops.operands import joined_extent, same_extent, tensor_at
+from fuser_lab.ops.registry import Arg, OpDef, Recorder, Sample, register
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Operand, Positions, Result
 
 
 def _same_dtype(op: str, tensors: Sequence[TensorView], names: Sequence[str]) -> None:
     first = tensors[0]
     for tensor, name in zip(tensors[1:], names[1:], strict=True):
         if tensor.dtype is not first.dtype:
-            msg = (
+            raise DefinitionError(
                 f"{op}: {names[0]} has dtype {first.dtype!r} and {name} has dtype {tensor.dtype!r}; "
                 "they must have equal dtypes."
             )
-            raise DefinitionError(msg)
 
 
 def _needs_axes(op: str, name: str, tensor: TensorView, least: int) -> None:
     if tensor.ndim < least:
-        msg = f"{op}: {name} has {tensor.ndim} axes; it needs at least {least}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: {name} has {tensor.ndim} axes; it needs at least {least}.")
 
 
 def stored_copy(axis: IterDomain, axes: AxisFactory) -> IterDomain:
@@ -50,8 +35,7 @@ def stored_copy(axis: IterDomain, axes: AxisFactory) -> IterDomain:
 
 def _contract(op: str, a: IterDomain, b: IterDomain, axes: AxisFactory) -> IterDomain:
     if not same_extent(a.visible_extent, b.visible_extent):
-        msg = f"{op}: contracted sizes {a.visible_extent} and {b.visible_extent} differ."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: contracted sizes {a.visible_extent} and {b.visible_extent} differ.")
     if (a.is_broadcast and a.expanded is None) is not (b.is_broadcast and b.expanded is None):
         msg = f"{op}: the contracted axis is a broadcast axis in one operand only; it must be one in both or neither."
         raise DefinitionError(msg)
@@ -69,8 +53,7 @@ def joined_batch(
         wide = [a for a in here if not a.is_broadcast] or [a for a in here if a.expanded is not None] or here
         for axis in (a for a in here if not a.is_broadcast or a.expanded is not None):
             if not same_extent(axis.visible_extent, wide[0].visible_extent):
-                msg = f"{op}: batch sizes {wide[0].visible_extent} and {axis.visible_extent} differ."
-                raise DefinitionError(msg)
+                raise DefinitionError(f"{op}: batch sizes {wide[0].visible_extent} and {axis.visible_extent} differ.")
         # A copy preserves whether the axis may still turn out to be a broadcast axis.
         concrete = all(a.is_broadcast for a in here) and wide[0].expanded is not None
         result.append(axes.fresh(joined_extent(here, axes)) if concrete else axes.copy(wide[0]))
@@ -164,8 +147,7 @@ def _infer_linear(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> t
 
 def _check_bias(bias: TensorView, logical: Sequence[IterDomain]) -> None:
     if bias.ndim > len(logical):
-        msg = f"linear: bias has {bias.ndim} axes, more than the {len(logical)} of the product."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"linear: bias has {bias.ndim} axes, more than the {len(logical)} of the product.")
     for bias_axis, axis in zip(reversed(bias.domain.axes), reversed(logical), strict=False):
         last = axis is logical[-1]
         if same_extent(bias_axis.visible_extent, axis.visible_extent) or (bias_axis.is_broadcast and not last):

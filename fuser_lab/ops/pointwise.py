@@ -16,9 +16,7 @@ from fuser_lab.ops.promotion import (
     ResultType,
     pointwise,
 )
-from fuser_lab.ops.registry import (
-    Array,
-)
+from fuser_lab.ops.rules import Array
 
 
 def _math(fn: str) -> Callable[[Term], Term]:

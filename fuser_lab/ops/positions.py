@@ -13,7 +13,8 @@ import numpy as np
 from fuser_lab.errors import DefinitionError, InputError
 from fuser_lab.ir import Expr, IterDomain, OpKind, TensorView, Val
 from fuser_lab.ops.arguments import whole
-from fuser_lab.ops.registry import Array, Attrs, AxisFactory, Operand, Recorder
+from fuser_lab.ops.registry import Recorder
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Operand
 
 
 def dimension(dim: object, tensor: TensorView, op: str) -> int:
@@ -35,8 +36,7 @@ def positions_operand(rec: Recorder, operand: Operand, op: str, argument: str = 
     """Return an operand that contains indices; a tensor of another dtype is refused."""
     tensor = rec.tensor(operand, op, argument)
     if not tensor.dtype.is_integral:
-        msg = f"{op}: {argument} must be an integer tensor, given {tensor.dtype!r}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: {argument} must be an integer tensor, given {tensor.dtype!r}.")
     return tensor
 
 
@@ -111,5 +111,4 @@ def check_within(op: str, dim: int | None, small: TensorView, large: TensorView,
     """Raise DefinitionError if an axis other than ``dim`` is longer in one operand than in another."""
     for place, (a, b) in enumerate(zip(small.extents, large.extents, strict=True)):
         if place != dim and isinstance(a, int) and isinstance(b, int) and a > b:
-            msg = f"{op}: {names[0]} has size {a} on axis {place}, {names[1]} only {b}."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"{op}: {names[0]} has size {a} on axis {place}, {names[1]} only {b}.")

@@ -15,27 +15,14 @@ from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
 from fuser_lab.ops.arguments import check_range, element_type
 from fuser_lab.ops.broadcast import broadcast
+from fuser_lab.ops.operands import joined_extent, same_extent
 from fuser_lab.ops.pointwise_calls import (
     CAST_SAMPLES,
     binary_samples,
     unary_samples,
 )
-from fuser_lab.ops.registry import (
-    COPY,
-    Array,
-    Attrs,
-    AxisFactory,
-    InferRule,
-    OpDef,
-    Operand,
-    Recorder,
-    Result,
-    Sample,
-    Step,
-    joined_extent,
-    register,
-    same_extent,
-)
+from fuser_lab.ops.registry import COPY, OpDef, Recorder, Sample, Step, register
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, InferRule, Operand, Result
 
 
 class Promotion(enum.Enum):
@@ -118,11 +105,9 @@ def common_dtype(op: str, operands: Sequence[Val], promotion: Promotion, *, wide
     try:
         common = promote(((v.dtype, category(v)) for v in operands), widen=widen)
     except DefinitionError as error:
-        msg = f"{op}: {error}"
-        raise DefinitionError(msg) from None
+        raise DefinitionError(f"{op}: {error}") from None
     if promotion is Promotion.FLOAT_ONLY and common not in {DataType.Float, DataType.Double}:
-        msg = f"{op}: operands must promote to Float or Double, given {_dtypes(operands)}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: operands must promote to Float or Double, given {_dtypes(operands)}.")
     if promotion is Promotion.FLOAT and common.kind in {Kind.BOOL, Kind.INTEGER}:
         return DataType.Float
     return common
@@ -173,8 +158,7 @@ def _convert(value: Number, dtype: DataType, op: str, argument: str) -> Number:
     if dtype is DataType.Bool:
         return bool(value)
     if isinstance(value, float) and not math.isfinite(value):
-        msg = f"{op}: {argument} is {short_text(value)}, which has no value of dtype {dtype!r}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: {argument} is {short_text(value)}, which has no value of dtype {dtype!r}.")
     check_range(int(value), dtype, op, argument)
     return int(value)
 
@@ -203,11 +187,9 @@ def promote_operands(
     operands = tuple(rec.value(v, op, name) for name, v in values.items())
     kinds, accepted = _ACCEPTED.get(promotion, (set(Kind), "any"))
     if not {v.dtype.kind for v in operands} <= kinds:
-        msg = f"{op}: {accepted} input is required, given {_dtypes(operands)}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: {accepted} input is required, given {_dtypes(operands)}.")
     if not takes_complex and any(v.dtype.is_complex for v in operands):
-        msg = f"{op}: complex input is not supported, given {_dtypes(operands)}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: complex input is not supported, given {_dtypes(operands)}.")
     if promotion in {Promotion.KEEP, Promotion.FLOATING}:
         return match_ranks(rec, operands)
     # Equal dtypes still widen: add(half, half) is Float.
@@ -313,8 +295,7 @@ def _cast(rec: Recorder, arg: Operand, dtype: DataType) -> Val:
 def _infer_cast(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
     dtype = attrs["dtype"]
     if not isinstance(dtype, DataType):
-        msg = f"cast: dtype must be a DataType, given {dtype!r}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"cast: dtype must be a DataType, given {dtype!r}.")
     if isinstance(inputs[0], Scalar):
         return (Result(dtype),)
     return (Result(dtype, pointwise_domain("cast", inputs, axes)),)

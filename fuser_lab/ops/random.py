@@ -14,20 +14,10 @@ from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
 from fuser_lab.ops.arguments import element_type
 from fuser_lab.ops.factory import given_scalar, given_shape, infer_filled
+from fuser_lab.ops.operands import linear_index
 from fuser_lab.ops.promotion import convert
-from fuser_lab.ops.registry import (
-    Arg,
-    Array,
-    Composite,
-    Element,
-    OpDef,
-    Operand,
-    Recorder,
-    Sample,
-    linear_index,
-    register,
-    register_composite,
-)
+from fuser_lab.ops.registry import Arg, Composite, OpDef, Recorder, Sample, register, register_composite
+from fuser_lab.ops.rules import Array, Element, Operand
 
 # Philox 4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers, as easy as 1, 2, 3; SC 2011).
 PHILOX_ROUNDS = 10
@@ -89,12 +79,10 @@ def _record(
 ) -> Val:
     name = op.name
     if not element_type(dtype, name).is_float:
-        msg = f"{name}: random distributions only create floating point types, given {dtype!r}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{name}: random distributions only create floating point types, given {dtype!r}.")
     seed, offset = seeds
     if (seed is None) is not (offset is None):
-        msg = f"{name}: rng_seed and rng_offset must be given together."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{name}: rng_seed and rng_offset must be given together.")
     operands = [_end(rec, name, end, argument, dtype) for end, argument in zip(ends, _ENDS[name], strict=True)]
     if seed is not None:
         operands += [_seed(rec, name, seed, "rng_seed"), _seed(rec, name, offset, "rng_offset")]
@@ -107,8 +95,7 @@ _ENDS = {"uniform": ("minval", "maxval"), "normal": ("mean", "std")}
 def _end(rec: Recorder, op: str, operand: Operand, argument: str, dtype: DataType) -> Val:
     value = given_scalar(rec, operand, op, argument)
     if value.dtype.kind is Kind.COMPLEX:
-        msg = f"{op}: {argument} is {short_text(operand)}; it must be a real number."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: {argument} is {short_text(operand)}; it must be a real number.")
     return convert(rec, value, dtype.compute, op, argument)
 
 
@@ -118,8 +105,7 @@ def _seed(rec: Recorder, op: str, operand: Operand, argument: str) -> Val:
         raise ArgumentTypeError(msg)
     value = given_scalar(rec, operand, op, argument)
     if not value.dtype.is_integral:
-        msg = f"{op}: {argument} must be an integer scalar, given {value} of dtype {value.dtype!r}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: {argument} must be an integer scalar, given {value} of dtype {value.dtype!r}.")
     return convert(rec, value, DataType.Int, op, argument)
 
 
@@ -232,8 +218,7 @@ NORMAL = register(
 def _like(rec: Recorder, name: str, x: Operand, op: OpDef) -> Val:
     tensor = rec.tensor(x, name, "x")
     if not tensor.dtype.is_float:
-        msg = f"{name}: x must be of a floating point type, given {tensor.dtype!r}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{name}: x must be of a floating point type, given {tensor.dtype!r}.")
     result: Val = op.frontend(rec, 0.0, 1.0, list(tensor.extents), dtype=tensor.dtype)
     return result
 

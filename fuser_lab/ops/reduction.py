@@ -12,23 +12,10 @@ from fuser_lab.ir import Extent, IterType, Number, OpKind, TensorDomain, TensorV
 from fuser_lab.ops.arguments import as_list, flag, whole
 from fuser_lab.ops.broadcast import broadcast
 from fuser_lab.ops.extremes import largest, smallest
+from fuser_lab.ops.operands import tensor_at, unique_dims
 from fuser_lab.ops.promotion import convert
-from fuser_lab.ops.registry import (
-    OPS,
-    Arg,
-    Array,
-    Attrs,
-    AxisFactory,
-    Combine,
-    OpDef,
-    Operand,
-    Recorder,
-    Result,
-    Sample,
-    register,
-    tensor_at,
-    unique_dims,
-)
+from fuser_lab.ops.registry import OPS, Arg, OpDef, Recorder, Sample, register
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Combine, Operand, Result
 
 
 def reduced_axes(tensor: TensorView, dims: object, op: str) -> tuple[int, ...]:
@@ -45,8 +32,7 @@ def reduced_axes(tensor: TensorView, dims: object, op: str) -> tuple[int, ...]:
         return tuple(range(tensor.ndim))
     entries = [dims] if is_whole(dims) else as_list(dims, op, "dims")
     if not entries:
-        msg = f"{op}: dims is empty; name at least one axis, or omit dims to reduce all."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: dims is empty; name at least one axis, or omit dims to reduce all.")
     axes = tuple(sorted(unique_dims(entries, max(tensor.ndim, 1), op)))
     return axes if tensor.ndim else ()
 
@@ -106,8 +92,7 @@ def _infer(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Re
     tensor = inputs[0]
     dims = attrs["dims"]
     if not isinstance(tensor, TensorView) or not isinstance(dims, tuple):
-        msg = "a reduction needs a tensor and a list of axes."
-        raise DefinitionError(msg)
+        raise DefinitionError("a reduction needs a tensor and a list of axes.")
     logical = tuple(
         axes.fresh(axis.extent, IterType.REDUCTION, axis.expanded) if i in dims else axes.copy(axis)
         for i, axis in enumerate(tensor.domain.axes)
@@ -139,12 +124,10 @@ def _reduction(
         named = None if isinstance(dims, DataType) else dims
         if dim is not None:
             if named is not None:
-                msg = f"{name}: give dims or dim, not both."
-                raise DefinitionError(msg)
+                raise DefinitionError(f"{name}: give dims or dim, not both.")
             named = whole(dim, name, "dim")
         if keeps and named is None:
-            msg = f"{name}: keepdim requires dim or dims; without them, all axes are reduced."
-            raise ArgumentTypeError(msg)
+            raise ArgumentTypeError(f"{name}: keepdim requires dim or dims; without them, all axes are reduced.")
         reduced = reduced_axes(tensor, named, name)
         value = _operand(rec, tensor, dtype, name, converts=converts)
         result = _reduce(rec, entry, value, reduced, repeated)
@@ -168,14 +151,12 @@ def _reduction(
 def _operand(rec: Recorder, tensor: TensorView, dtype: object, op: str, *, converts: bool) -> TensorView:
     """Return the reduced operand: the tensor, or its conversion."""
     if not isinstance(dtype, DataType):
-        msg = f"{op}: dtype must be a DataType, given {short_text(dtype)}."
-        raise ArgumentTypeError(msg)
+        raise ArgumentTypeError(f"{op}: dtype must be a DataType, given {short_text(dtype)}.")
     if dtype is not DataType.Null and not converts:
         msg = f"{op}: dtype must be omitted, because the result has the operand's dtype; given {dtype!r}."
         raise DefinitionError(msg)
     if not converts and tensor.dtype.is_complex:
-        msg = f"{op}: complex numbers have no order, given {tensor.dtype!r}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: complex numbers have no order, given {tensor.dtype!r}.")
     if dtype is DataType.Null and converts and tensor.dtype.kind in {Kind.BOOL, Kind.INTEGER}:
         dtype = DataType.Int
     return tensor if dtype is DataType.Null else tensor_at([convert(rec, tensor, dtype, op, "arg")])

@@ -5,46 +5,16 @@ element. Everything else (``fd.ops``, printing, tests, tables) is derived.
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
 
-import numpy.typing as npt
-
-from fuser_lab.arguments import short_text
 from fuser_lab.dtypes import DataType
-from fuser_lab.errors import ArgumentTypeError, DefinitionError
-from fuser_lab.ir import AttrValue, Expr, Extent, IterDomain, IterType, OpKind, Scalar, TensorDomain, TensorView, Val
-from fuser_lab.ir.term import Const, Term
-from fuser_lab.ops.arguments import as_list, whole
-
-Array = npt.NDArray[Any]
-Attrs = Mapping[str, AttrValue]
-Operand = TensorView | Any  # what a caller may pass: a tensor, a scalar value or a Python number
-
-
-class AxisFactory(Protocol):
-    """Creates axes with ids that are unused in the fusion."""
-
-    def fresh(
-        self, extent: Extent, kind: IterType = IterType.ITERATION, expanded: Extent | None = None,
-    ) -> IterDomain:
-        """Return a new axis."""
-
-    def copy(self, axis: IterDomain) -> IterDomain:
-        """Return a new axis with the extent, kind and expansion of another."""
-
-    def symbol(self) -> Scalar:
-        """Return a new integer scalar for a size that is known only once inputs are bound."""
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """Inferred type of one result; a scalar result has no domain."""
-
-    dtype: DataType
-    domain: TensorDomain | None = None
+from fuser_lab.errors import DefinitionError
+from fuser_lab.ir import AttrValue, Expr, Extent, OpKind, Scalar, TensorView, Val
+from fuser_lab.ir.term import Term
+from fuser_lab.ops.rules import AxisRule, Combine, Element, InferRule, Operand, Reference
 
 
 class Recorder(Protocol):
@@ -64,29 +34,6 @@ class Recorder(Protocol):
 
     def extents(self, sizes: object, op: str, argument: str) -> tuple[Extent, ...]:
         """Return a shape argument: ints and integer scalars."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Element:
-    """Everything a rule needs to write one element of a result."""
-
-    index: tuple[Term, ...]
-    read: Callable[[int, tuple[Term, ...]], Term]
-    inputs: tuple[Val, ...]
-    out: TensorView
-    attrs: Attrs
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Combine:
-    """How a reduction folds: an associative, commutative term function and its identity per dtype.
-
-    If it ``selects``, it returns an element or the identity, so integers keep their storage type.
-    """
-
-    fn: str
-    identity: Callable[[DataType], bool | int | float]
-    selects: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +59,6 @@ def user_signature(frontend: Callable[..., Any]) -> inspect.Signature:
     """Return a frontend's signature without the recorder and without annotations of internal types."""
     parameters = list(inspect.signature(frontend).parameters.values())[1:]
     return inspect.Signature([p.replace(annotation=inspect.Parameter.empty) for p in parameters])
-
-
-Positions = tuple[tuple[int, int], ...]
-AxisRule = Callable[[Expr, int], tuple[Positions, ...]]
-InferRule = Callable[[tuple[Val, ...], Attrs, AxisFactory], tuple[Result, ...]]
-Reference = Callable[..., Array | tuple[Array, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,110 +197,4 @@ def register_composite(entry: Composite) -> Composite:
 
 def _claim(name: str) -> None:
     if name in OPS or name in COMPOSITES or name in MADE_BY_PASSES:
-        msg = f"op {name} is already registered."
-        raise DefinitionError(msg)
-
-
-def tensor_at(inputs: Sequence[Val], position: int = 0) -> TensorView:
-    """Return an operand that must be a tensor."""
-    value = inputs[position]
-    if not isinstance(value, TensorView):
-        msg = f"a tensor is needed here, given the scalar {value}."
-        raise DefinitionError(msg)
-    return value
-
-
-def defined_scalar(rec: Recorder, operand: Operand, op: str, argument: str) -> Scalar:
-    """Return a scalar operand that nvFuser accepts only as a value of the definition, not as a Python number.
-
-    Raises
-    ------
-    ArgumentTypeError
-        If it is a Python number or a tensor.
-    """
-    if isinstance(operand, bool | int | float | complex):
-        msg = f"{op}: {argument} must be a scalar of the definition (fd.define_scalar), given {short_text(operand)}."
-        raise ArgumentTypeError(msg)
-    value = rec.value(operand, op, argument)
-    if isinstance(value, Scalar):
-        return value
-    msg = f"{op}: {argument} must be a scalar of the definition (fd.define_scalar), given the tensor {value.name}."
-    raise ArgumentTypeError(msg)
-
-
-def known_ints(attrs: Attrs, name: str) -> tuple[int, ...]:
-    """Return an attribute that must be a list of ints.
-
-    Raises
-    ------
-    DefinitionError
-        If some are still symbolic.
-    """
-    value = attrs[name]
-    if not isinstance(value, tuple) or not all(isinstance(v, int) for v in value):
-        msg = f"{name} must be known here, given {short_text(value)}."
-        raise DefinitionError(msg)
-    return tuple(v for v in value if isinstance(v, int))
-
-
-def wrap_dim(dim: object, ndim: int, op: str, argument: str = "dim") -> int:
-    """Return ``dim`` counted from the front.
-
-    Raises
-    ------
-    ArgumentTypeError
-        If it is not an int.
-    DefinitionError
-        If it lies outside ``[-ndim, ndim)``.
-    """
-    dim = whole(dim, op, argument)
-    if not -ndim <= dim < ndim:
-        msg = f"{op}: {argument}={dim} is outside [-{ndim}, {ndim}) of a tensor with {ndim} axes."
-        raise DefinitionError(msg)
-    return dim % ndim
-
-
-def unique_dims(dims: object, ndim: int, op: str, argument: str = "dims") -> tuple[int, ...]:
-    """Return wrapped axis numbers in the given order, each at most once."""
-    entries = as_list(dims, op, argument)
-    wrapped = tuple(wrap_dim(d, ndim, op, argument) for d in entries)
-    if len(set(wrapped)) != len(wrapped):
-        msg = f"{op}: {argument}={short_text(entries)} names an axis twice."
-        raise DefinitionError(msg)
-    return wrapped
-
-
-def same_extent(a: Extent, b: Extent) -> bool:
-    """Whether two extents may be equal: only two different ints cannot be."""
-    return not (isinstance(a, int) and isinstance(b, int) and a != b)
-
-
-def same_declared(a: Extent, b: Extent) -> bool:
-    """Whether two extents may be equal and neither broadcasts to the other: a declared 1 only fits a declared 1."""
-    return same_extent(a, b) and (a == 1) is (b == 1)
-
-
-def joined_extent(operands: Sequence[IterDomain], axes: AxisFactory) -> Extent:
-    """Return the size of the axis that some axes broadcast to.
-
-    A symbolic size of an expanded axis may turn out to be 1, which is compatible with any other size. So a known size,
-    or that of a plain axis, takes precedence; different symbols of expanded axes give a new symbol.
-    """
-    plain = [axis.extent for axis in operands if not axis.is_broadcast]
-    expanded = [axis.expanded for axis in operands if axis.expanded is not None]
-    constant = next((size for size in (*plain, *expanded) if isinstance(size, int)), None)
-    if constant is not None:
-        return constant
-    if plain:
-        return plain[0]
-    if not expanded:
-        return 1
-    return expanded[0] if len(set(expanded)) == 1 else axes.symbol()
-
-
-def linear_index(index: Sequence[Term], shape: Sequence[int]) -> Term:
-    """Return the row-major position of an index in a shape, as an Index term."""
-    total: Term = Const(DataType.Index, 0)
-    for position, extent in zip(index, shape, strict=True):
-        total = total * extent + position
-    return total
+        raise DefinitionError(f"op {name} is already registered.")

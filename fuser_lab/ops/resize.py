@@ -4,71 +4,44 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fuser_lab import ir
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
-from fuser_lab.ir import (
-    DomainTransform,
-    Expr,
-    Extent,
-    IterDomain,
-    IterType,
-    OpKind,
-    Resize,
-    Scalar,
-    TensorDomain,
-    TensorView,
-    Val,
-)
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
 from fuser_lab.ops.arguments import flag
+from fuser_lab.ops.operands import known_ints, tensor_at
 from fuser_lab.ops.promotion import convert
-from fuser_lab.ops.registry import (
-    COPY,
-    OPS,
-    Arg,
-    Array,
-    Attrs,
-    AxisFactory,
-    Element,
-    OpDef,
-    Operand,
-    Recorder,
-    Result,
-    Sample,
-    Step,
-    known_ints,
-    register,
-    tensor_at,
-)
+from fuser_lab.ops.registry import COPY, OPS, Arg, OpDef, Recorder, Sample, Step, register
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Element, Operand, Result
 from fuser_lab.ops.view import sized_axis
 
 
-def _resize_axis(axis: IterDomain, left: Extent, right: Extent, axes: AxisFactory) -> IterDomain:
+def _resize_axis(axis: ir.IterDomain, left: ir.Extent, right: ir.Extent, axes: AxisFactory) -> ir.IterDomain:
     """Return the axis after adding ``left`` and ``right`` elements (symbolic sizes stay unknown)."""
     extent = axis.visible_extent
     if not isinstance(left, int) or not isinstance(right, int):
-        return axes.fresh(axes.symbol(), IterType.SYMBOLIC)
+        return axes.fresh(axes.symbol(), ir.IterType.SYMBOLIC)
     if isinstance(extent, int):
         return sized_axis(extent + left + right, axes)
     # A size plus two cannot be 1.
-    return axes.fresh(axes.symbol(), IterType.ITERATION if left + right > 1 else IterType.SYMBOLIC)
+    return axes.fresh(axes.symbol(), ir.IterType.ITERATION if left + right > 1 else ir.IterType.SYMBOLIC)
 
 
 def _resize_domain(
-    tensor: TensorView, amounts: Sequence[tuple[Extent, Extent]], axes: AxisFactory,
-) -> TensorDomain:
+    tensor: ir.TensorView, amounts: Sequence[tuple[ir.Extent, ir.Extent]], axes: AxisFactory,
+) -> ir.TensorDomain:
     root = tuple(axes.copy(axis) for axis in tensor.domain.axes)
-    logical: list[IterDomain] = []
-    transforms: list[DomainTransform] = []
+    logical: list[ir.IterDomain] = []
+    transforms: list[ir.DomainTransform] = []
     for axis, (left, right) in zip(root, amounts, strict=True):
         if left == 0 and right == 0:
             logical.append(axis)
             continue
         result = _resize_axis(axis, left, right, axes)
-        transforms.append(Resize(source=axis, left=left, right=right, result=result))
+        transforms.append(ir.Resize(source=axis, left=left, right=right, result=result))
         logical.append(result)
-    return TensorDomain(root=root, logical=tuple(logical), transforms=tuple(transforms))
+    return ir.TensorDomain(root=root, logical=tuple(logical), transforms=tuple(transforms))
 
 
 def _slice(
@@ -78,22 +51,20 @@ def _slice(
     end_indices: Sequence[Operand],
     strides: Sequence[Operand] | None = None,
     manual_normalization: bool = False,
-) -> Val:
+) -> ir.Val:
     tensor = rec.tensor(arg, "slice", "arg")
     starts = rec.extents(start_indices, "slice", "start_indices")
     ends = rec.extents(end_indices, "slice", "end_indices")
     steps = rec.extents(strides, "slice", "strides") if strides is not None else (1,) * tensor.ndim
     for name, indices in (("start_indices", starts), ("end_indices", ends), ("strides", steps)):
         if len(indices) != tensor.ndim:
-            msg = f"slice: {name} has {len(indices)} entries for a tensor with {tensor.ndim} axes."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"slice: {name} has {len(indices)} entries for a tensor with {tensor.ndim} axes.")
     for axis, (start, end, step) in enumerate(zip(starts, ends, steps, strict=True)):
         if not isinstance(step, int) or step < 1:
             msg = f"slice: strides are numbers above 0, given {step} for axis {axis}; flip reverses an axis."
             raise DefinitionError(msg)
         if isinstance(start, int) and start < 0:
-            msg = f"slice: axis {axis} begins at {start}; start_indices are 0 or more."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"slice: axis {axis} begins at {start}; start_indices are 0 or more.")
         if isinstance(end, int) and end < (start if isinstance(start, int) else 0):
             msg = f"slice: axis {axis} has bounds [{start}, {end}); they must satisfy 0 <= start <= end."
             raise DefinitionError(msg)
@@ -105,15 +76,15 @@ def _slice(
 
 
 def _record_strided(
-    rec: Recorder, tensor: TensorView, starts: Sequence[Extent], ends: Sequence[Extent], steps: Sequence[int], *,
-    exact: bool,
-) -> Val:
+    rec: Recorder, tensor: ir.TensorView, starts: Sequence[ir.Extent], ends: Sequence[ir.Extent],
+    steps: Sequence[int], *, exact: bool,
+) -> ir.Val:
     """Record a slice with steps: since nvFuser's slice has no steps, axes with a step above 1 are read at indices."""
     strided = [axis for axis, step in enumerate(steps) if step != 1]
     sizes = tensor.extents
     if exact and all(isinstance(n, int) for n in (*sizes, *starts, *ends)):
         _bounds(tensor, {"start_indices": tuple(starts), "end_indices": tuple(ends), "manual_normalization": True})
-    result: Val = tensor
+    result: ir.Val = tensor
     if any(axis not in strided and not _is_whole_axis(tensor, starts, ends, axis) for axis in range(tensor.ndim)):
         first = tuple(0 if axis in strided else start for axis, start in enumerate(starts))
         last = tuple(sizes[axis] if axis in strided else end for axis, end in enumerate(ends))
@@ -132,12 +103,12 @@ def _record_strided(
     return result
 
 
-def _is_whole_axis(tensor: TensorView, starts: Sequence[Extent], ends: Sequence[Extent], axis: int) -> bool:
+def _is_whole_axis(tensor: ir.TensorView, starts: Sequence[ir.Extent], ends: Sequence[ir.Extent], axis: int) -> bool:
     size, start, end = tensor.extents[axis], starts[axis], ends[axis]
     return start == 0 and (end == size or (isinstance(size, int) and isinstance(end, int) and end >= size))
 
 
-def _clamp_bound(rec: Recorder, bound: Extent, size: Extent) -> Operand:
+def _clamp_bound(rec: Recorder, bound: ir.Extent, size: ir.Extent) -> Operand:
     """Return a bound clamped to an axis; one that depends on inputs may count from the end."""
     if isinstance(bound, int):
         return min(bound, size) if isinstance(size, int) else OPS["minimum"].frontend(rec, bound, size)
@@ -148,7 +119,7 @@ def _clamp_bound(rec: Recorder, bound: Extent, size: Extent) -> Operand:
     return OPS["maximum"].frontend(rec, OPS["minimum"].frontend(rec, counted, size), 0)
 
 
-def _bounds(tensor: TensorView, attrs: Attrs) -> list[tuple[int, int]]:
+def _bounds(tensor: ir.TensorView, attrs: Attrs) -> list[tuple[int, int]]:
     """Return [start, end) per axis of a tensor of known sizes.
 
     Negative bounds count from the end, and bounds are clamped, unless ``manual_normalization`` promises that they are
@@ -159,11 +130,10 @@ def _bounds(tensor: TensorView, attrs: Attrs) -> list[tuple[int, int]]:
     for axis, (size, start, end) in enumerate(zip(tensor.shape, starts, ends, strict=True)):
         if attrs["manual_normalization"]:
             if not 0 <= start <= end <= size:
-                msg = (
+                raise DefinitionError(
                     f"slice: axis {axis} of size {size} has bounds [{start}, {end}), which manual_normalization=True "
                     "does not adjust; they must be within the size."
                 )
-                raise DefinitionError(msg)
             pairs.append((start, end))
             continue
         begin = min(start + size if start < 0 else start, size)
@@ -172,12 +142,12 @@ def _bounds(tensor: TensorView, attrs: Attrs) -> list[tuple[int, int]]:
     return pairs
 
 
-def _infer_slice(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
+def _infer_slice(inputs: tuple[ir.Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
     tensor = tensor_at(inputs)
     starts, ends = attrs["start_indices"], attrs["end_indices"]
     if all(isinstance(n, int) for n in (*tensor.extents, *_entries(starts), *_entries(ends))):
         bounds = _bounds(tensor, attrs)
-        amounts: list[tuple[Extent, Extent]] = [
+        amounts: list[tuple[ir.Extent, ir.Extent]] = [
             (-start, end - size) for size, (start, end) in zip(tensor.shape, bounds, strict=True)
         ]
     else:
@@ -188,11 +158,13 @@ def _infer_slice(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tu
     return (Result(tensor.dtype, _resize_domain(tensor, amounts, axes)),)
 
 
-def _entries(value: object) -> tuple[Extent, ...]:
-    return tuple(v for v in value if isinstance(v, int | Scalar)) if isinstance(value, tuple) else ()
+def _entries(value: object) -> tuple[ir.Extent, ...]:
+    return tuple(v for v in value if isinstance(v, int | ir.Scalar)) if isinstance(value, tuple) else ()
 
 
-def _amounts_before_binding(extent: Extent, start: Extent, end: Extent, axes: AxisFactory) -> tuple[Extent, Extent]:
+def _amounts_before_binding(
+    extent: ir.Extent, start: ir.Extent, end: ir.Extent, axes: AxisFactory,
+) -> tuple[ir.Extent, ir.Extent]:
     """Return what a slice adds to an axis at both ends, as new symbols if it is not known yet."""
     if start == 0 and end == extent:
         return 0, 0
@@ -202,7 +174,7 @@ def _amounts_before_binding(extent: Extent, start: Extent, end: Extent, axes: Ax
     return (-start if isinstance(start, int) else axes.symbol()), axes.symbol()
 
 
-def _built_slice(recorded: Expr, bound: Expr) -> tuple[Step, ...] | None:
+def _built_slice(recorded: ir.Expr, bound: ir.Expr) -> tuple[Step, ...] | None:
     """Return a copy for a slice that the definition says is the whole tensor (csrc/ops/alias.cpp:933-965)."""
     del bound
     tensor = tensor_at(recorded.inputs)
@@ -225,7 +197,7 @@ def _element_slice(e: Element) -> Term:
 SLICE = register(
     OpDef(
         name="slice",
-        kind=OpKind.RESIZE,
+        kind=ir.OpKind.RESIZE,
         frontend=_slice,
         infer=_infer_slice,
         reference=_reference_slice,
@@ -265,45 +237,42 @@ SLICE = register(
 )
 
 
-def _pad(rec: Recorder, arg: Operand, pad_widths: Sequence[Operand], value: Operand = None) -> Val:
+def _pad(rec: Recorder, arg: Operand, pad_widths: Sequence[Operand], value: Operand = None) -> ir.Val:
     tensor = rec.tensor(arg, "pad", "arg")
     widths = rec.extents(pad_widths, "pad", "pad_widths")
     if len(widths) % 2 or len(widths) > 2 * tensor.ndim:
-        msg = (
+        raise DefinitionError(
             f"pad: pad_widths has {len(widths)} entries; it must have pairs (left, right), innermost axis first, "
             f"for at most {tensor.ndim} axes."
         )
-        raise DefinitionError(msg)
     fill = rec.value(0 if value is None else value, "pad", "value")
-    if not isinstance(fill, Scalar):
-        msg = f"pad: value must be a scalar, given the tensor {fill.name}."
-        raise ArgumentTypeError(msg)
+    if not isinstance(fill, ir.Scalar):
+        raise ArgumentTypeError(f"pad: value must be a scalar, given the tensor {fill.name}.")
     if value is not None and fill.dtype.kind is not tensor.dtype.kind:
         msg = f"pad: value has dtype {fill.dtype!r}, which is of a different kind from the tensor's {tensor.dtype!r}."
         raise DefinitionError(msg)
     return rec.emit(PAD, [tensor, convert(rec, fill, tensor.dtype, "pad", "value")], pad_widths=widths)[0]
 
 
-def _pad_amounts(ndim: int, attrs: Attrs) -> list[tuple[Extent, Extent]]:
+def _pad_amounts(ndim: int, attrs: Attrs) -> list[tuple[ir.Extent, ir.Extent]]:
     value = attrs["pad_widths"]
-    widths: list[Extent] = [v for v in value if isinstance(v, int | Scalar)] if isinstance(value, tuple) else []
-    amounts: list[tuple[Extent, Extent]] = [(0, 0)] * ndim
+    widths: list[ir.Extent] = [v for v in value if isinstance(v, int | ir.Scalar)] if isinstance(value, tuple) else []
+    amounts: list[tuple[ir.Extent, ir.Extent]] = [(0, 0)] * ndim
     for pair in range(len(widths) // 2):
         amounts[ndim - 1 - pair] = (widths[2 * pair], widths[2 * pair + 1])
     return amounts
 
 
-def _infer_pad(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
+def _infer_pad(inputs: tuple[ir.Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
     tensor = tensor_at(inputs)
     amounts = _pad_amounts(tensor.ndim, attrs)
     for axis, (extent, (left, right)) in enumerate(zip(tensor.extents, amounts, strict=True)):
         if isinstance(extent, int) and isinstance(left, int) and isinstance(right, int) and extent + left + right < 0:
-            msg = f"pad: axis {axis} of size {extent} cannot be padded by ({left}, {right})."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"pad: axis {axis} of size {extent} cannot be padded by ({left}, {right}).")
     return (Result(tensor.dtype, _resize_domain(tensor, amounts, axes)),)
 
 
-def _built_pad(recorded: Expr, bound: Expr) -> tuple[Step, ...] | None:
+def _built_pad(recorded: ir.Expr, bound: ir.Expr) -> tuple[Step, ...] | None:
     """Return a copy for a pad whose widths the definition says are 0 (csrc/ops/alias.cpp:589-615)."""
     del bound
     return COPY if all(width == 0 for width in _entries(recorded.attr("pad_widths"))) else None
@@ -348,7 +317,7 @@ def _element_pad(e: Element) -> Term:
 PAD = register(
     OpDef(
         name="pad",
-        kind=OpKind.RESIZE,
+        kind=ir.OpKind.RESIZE,
         frontend=_pad,
         infer=_infer_pad,
         reference=_reference_pad,

@@ -10,25 +10,12 @@ from fuser_lab.dtypes import DataType, from_numpy
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import Expr, OpKind, TensorDomain, TensorView, Val
 from fuser_lab.ops.arguments import whole
+from fuser_lab.ops.operands import defined_scalar, tensor_at
 from fuser_lab.ops.positions import apply_move, fill_like
 from fuser_lab.ops.promotion import convert
 from fuser_lab.ops.reduction import MAX, MIN, PROD, SUM
-from fuser_lab.ops.registry import (
-    Arg,
-    Array,
-    Attrs,
-    AxisFactory,
-    Combine,
-    OpDef,
-    Operand,
-    Positions,
-    Recorder,
-    Result,
-    Sample,
-    defined_scalar,
-    register,
-    tensor_at,
-)
+from fuser_lab.ops.registry import Arg, OpDef, Recorder, Sample, register
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Combine, Operand, Positions, Result
 from fuser_lab.ops.view import SET
 
 
@@ -52,15 +39,13 @@ def axis_in_bounds(dim: object, ndim: int, op: str) -> int:
 def check_ordered(tensor: TensorView, op: str) -> None:
     """Raise DefinitionError for complex numbers, which have no order."""
     if tensor.dtype.is_complex:
-        msg = f"{op}: arg has dtype {tensor.dtype!r}; complex numbers have no order."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: arg has dtype {tensor.dtype!r}; complex numbers have no order.")
 
 
 def _check_float(tensor: TensorView, op: str) -> None:
     """Raise DefinitionError for integers and complex numbers."""
     if not tensor.dtype.is_float:
-        msg = f"{op}: arg has dtype {tensor.dtype!r}; floating point numbers are required."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: arg has dtype {tensor.dtype!r}; floating point numbers are required.")
 
 
 def scanned_domain(tensor: TensorView, dim: int, axes: AxisFactory) -> TensorDomain:

@@ -7,35 +7,11 @@ import numpy as np
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import Expr, OpKind, TensorDomain, TensorView, Val
-from fuser_lab.ops.positions import (
-    apply_move,
-    check_within,
-    checked_positions,
-    checked_positions_torch,
-    dimension,
-    fill_like,
-    indexed_axis,
-    new_axis,
-    positions_operand,
-    same_rank,
-)
+from fuser_lab.ops import positions
+from fuser_lab.ops.operands import defined_scalar, tensor_at
 from fuser_lab.ops.promotion import convert
-from fuser_lab.ops.registry import (
-    Arg,
-    Array,
-    Attrs,
-    AxisFactory,
-    InferRule,
-    OpDef,
-    Operand,
-    Positions,
-    Recorder,
-    Result,
-    Sample,
-    defined_scalar,
-    register,
-    tensor_at,
-)
+from fuser_lab.ops.registry import Arg, OpDef, Recorder, Sample, register
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, InferRule, Operand, Positions, Result
 
 
 def _scatter(rec: Recorder, arg: Operand, index: Operand, src: Operand, dim: int) -> Val:
@@ -48,34 +24,34 @@ def _scatter_add(rec: Recorder, arg: Operand, index: Operand, src: Operand, dim:
 
 def _record(rec: Recorder, op: OpDef, arg: Operand, index: Operand, src: Operand, dim: int) -> Val:
     name = op.name
-    tensor, places = rec.tensor(arg, name, "arg"), positions_operand(rec, index, name)
-    same_rank(name, arg=tensor, index=places)
+    tensor, places = rec.tensor(arg, name, "arg"), positions.positions_operand(rec, index, name)
+    positions.same_rank(name, arg=tensor, index=places)
     source = None if isinstance(src, bool | int | float | complex) else rec.value(src, name, "src")
     if isinstance(source, TensorView):
-        same_rank(name, arg=tensor, index=places, src=source)
+        positions.same_rank(name, arg=tensor, index=places, src=source)
         if source.dtype is not tensor.dtype:
             msg = f"{name}: arg has dtype {tensor.dtype!r} and src {source.dtype!r}; they must be equal."
             raise DefinitionError(msg)
         value: Val = source
     else:
         value = convert(rec, defined_scalar(rec, src, name, "src"), tensor.dtype, name, "src")
-    return rec.emit(op, [tensor, places, value], dim=dimension(dim, tensor, name))[0]
+    return rec.emit(op, [tensor, places, value], dim=positions.dimension(dim, tensor, name))[0]
 
 
 def _infer(op: str) -> InferRule:
     def infer(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
         tensor, index, source = tensor_at(inputs), tensor_at(inputs, 1), inputs[2]
-        check_within(op, indexed_axis(attrs), index, tensor, ("index", "arg"))
+        positions.check_within(op, positions.indexed_axis(attrs), index, tensor, ("index", "arg"))
         if isinstance(source, TensorView):
-            check_within(op, None, index, source, ("index", "src"))
-        logical = tuple(new_axis(axis, axes) for axis in tensor.domain.axes)
+            positions.check_within(op, None, index, source, ("index", "src"))
+        logical = tuple(positions.new_axis(axis, axes) for axis in tensor.domain.axes)
         return (Result(tensor.dtype, TensorDomain(logical=logical)),)
 
     return infer
 
 
 def _reference_scatter(x: Array, index: Array, source: Any, *, dim: int) -> Array:
-    places = checked_positions("scatter", index, x.shape[dim])
+    places = positions.checked_positions("scatter", index, x.shape[dim])
     part = tuple(slice(None) if axis == dim else slice(n) for axis, n in enumerate(index.shape))
     values = np.asarray(source)
     if values.ndim:
@@ -86,17 +62,17 @@ def _reference_scatter(x: Array, index: Array, source: Any, *, dim: int) -> Arra
 
 
 def _library_scatter(torch: Any, x: Any, index: Any, source: Any, *, dim: int) -> Any:
-    places = checked_positions_torch(torch, "scatter", index, x.shape[dim])
-    values = fill_like(torch, source, x)
+    places = positions.checked_positions_torch(torch, "scatter", index, x.shape[dim])
+    values = positions.fill_like(torch, source, x)
     values = values if values.ndim else values.expand(places.shape)
-    return apply_move(torch, x, lambda data, new: torch.scatter(data, dim, places, new), values)
+    return positions.apply_move(torch, x, lambda data, new: torch.scatter(data, dim, places, new), values)
 
 
 def _reference_scatter_add(x: Array, index: Array, source: Any, *, dim: int) -> Array:
     if not x.ndim:
-        checked_positions("scatter_add", index, 1)
+        positions.checked_positions("scatter_add", index, 1)
         return np.asarray(x + np.asarray(source).astype(x.dtype))
-    places = np.moveaxis(checked_positions("scatter_add", index, x.shape[dim]), dim, 0)
+    places = np.moveaxis(positions.checked_positions("scatter_add", index, x.shape[dim]), dim, 0)
     values = np.asarray(source)
     values = np.broadcast_to(values, index.shape) if not values.ndim else values[tuple(map(slice, index.shape))]
     out = np.array(x)
@@ -106,8 +82,8 @@ def _reference_scatter_add(x: Array, index: Array, source: Any, *, dim: int) -> 
 
 
 def _library_scatter_add(torch: Any, x: Any, index: Any, source: Any, *, dim: int) -> Any:
-    places = checked_positions_torch(torch, "scatter_add", index, x.shape[dim])
-    values = fill_like(torch, source, x)
+    places = positions.checked_positions_torch(torch, "scatter_add", index, x.shape[dim])
+    values = positions.fill_like(torch, source, x)
     values = values if values.ndim else values.expand(places.shape)
     return torch.scatter_add(x, dim, places, values)
 
@@ -116,7 +92,7 @@ def _axes_scatter(expr: Expr, result: int) -> tuple[Positions, ...]:
     """Return the axes of the first operand, and the unscattered ones that have the same length in the others."""
     del result
     tensor, *others = expr.tensor_inputs
-    along = indexed_axis(dict(expr.attrs))
+    along = positions.indexed_axis(dict(expr.attrs))
     beside = [i for i in range(tensor.ndim) if i != along]
     return (
         tuple((i, i) for i in range(tensor.ndim)),

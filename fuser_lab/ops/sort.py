@@ -8,20 +8,9 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError, InputError
 from fuser_lab.ir import IterType, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ops.arguments import flag
-from fuser_lab.ops.registry import (
-    Arg,
-    Array,
-    Attrs,
-    AxisFactory,
-    OpDef,
-    Operand,
-    Recorder,
-    Result,
-    Sample,
-    defined_scalar,
-    register,
-    tensor_at,
-)
+from fuser_lab.ops.operands import defined_scalar, tensor_at
+from fuser_lab.ops.registry import Arg, OpDef, Recorder, Sample, register
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Operand, Result
 from fuser_lab.ops.scan import (
     axes_of_first,
     axis_in_bounds,
@@ -108,8 +97,7 @@ def _topk(
     check_ordered(tensor, "topk")
     count = defined_scalar(rec, k, "topk", "k")
     if not count.dtype.is_integral:
-        msg = f"topk: k must be an integer, given {count.dtype!r}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"topk: k must be an integer, given {count.dtype!r}.")
     values, indices = rec.emit(
         TOPK, [tensor], k=count if count.value is None else int(count.value.real),
         dim=_axis(dim, tensor, "topk"), largest=flag(largest, "topk", "largest"),
@@ -123,11 +111,9 @@ def _infer_topk(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tup
     count = k if isinstance(k, int | Scalar) else 0
     size = tensor.extents[dim] if tensor.ndim else 1
     if isinstance(count, int) and not tensor.ndim and count != 1:
-        msg = f"topk: k is {count}; it must be 1 for a tensor without axes."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"topk: k is {count}; it must be 1 for a tensor without axes.")
     if isinstance(count, int) and (count < 0 or (isinstance(size, int) and count > size)):
-        msg = f"topk: k is {count}, out of range for axis {dim} of size {size}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"topk: k is {count}, out of range for axis {dim} of size {size}.")
 
     def domain() -> TensorDomain:
         logical = [axes.copy(axis) for axis in tensor.domain.axes]
@@ -145,8 +131,7 @@ def _reference_topk(x: Array, *, k: int, dim: int, largest: bool, sorted: bool) 
     if not data.ndim:
         return data, _order(data, dim, descending=largest)
     if not 0 <= k <= data.shape[dim]:
-        msg = f"topk: k is {k}, out of range for axis {dim} of size {data.shape[dim]}."
-        raise InputError(msg)
+        raise InputError(f"topk: k is {k}, out of range for axis {dim} of size {data.shape[dim]}.")
     order = np.take(_order(data, dim, descending=largest), range(k), axis=dim)
     return np.take_along_axis(data, order, axis=dim), order
 

@@ -11,6 +11,7 @@ from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import IterType, OpKind, TensorDomain, TensorView, Val
 from fuser_lab.ops.arguments import flag, whole
 from fuser_lab.ops.broadcast import broadcast
+from fuser_lab.ops.operands import known_ints, tensor_at
 from fuser_lab.ops.promotion import convert
 from fuser_lab.ops.reduction import (
     SUM,
@@ -21,23 +22,8 @@ from fuser_lab.ops.reduction import (
     unless_none,
     without_broadcasts,
 )
-from fuser_lab.ops.registry import (
-    OPS,
-    Arg,
-    Array,
-    Attrs,
-    AxisFactory,
-    Composite,
-    OpDef,
-    Operand,
-    Recorder,
-    Result,
-    Sample,
-    known_ints,
-    register,
-    register_composite,
-    tensor_at,
-)
+from fuser_lab.ops.registry import OPS, Arg, Composite, OpDef, Recorder, Sample, register, register_composite
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Operand, Result
 
 Moments = tuple[TensorView, TensorView, TensorView]  # mean, sum of squared deviations, number of elements
 
@@ -54,8 +40,7 @@ def _full(rec: Recorder, sizes: Sequence[Operand], value: Operand, dtype: DataTy
 def _named_axes(tensor: TensorView, dims: object, op: str) -> tuple[int, ...]:
     """Return the axes to reduce, which must be a list, unlike those of a sum."""
     if dims is None or is_whole(dims):
-        msg = f"{op}: dims must be a list of ints, given {short_text(dims)}."
-        raise ArgumentTypeError(msg)
+        raise ArgumentTypeError(f"{op}: dims must be a list of ints, given {short_text(dims)}.")
     return reduced_axes(tensor, dims, op)
 
 
@@ -63,8 +48,7 @@ def _welford(rec: Recorder, arg: Operand, dims: Sequence[int]) -> Moments:
     tensor = rec.tensor(arg, "welford", "arg")
     reduced = _named_axes(tensor, dims, "welford")
     if not tensor.dtype.is_float:
-        msg = f"welford: arg must be of a real floating point type, given {tensor.dtype!r}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"welford: arg must be of a real floating point type, given {tensor.dtype!r}.")
     return _moments(rec, tensor, reduced)
 
 
@@ -155,12 +139,10 @@ def degrees(correction: object, op: str) -> float:
         If it is negative or not finite.
     """
     if not isinstance(correction, float | np.floating) and not is_whole(correction):
-        msg = f"{op}: correction must be a number of 0 or more, given {short_text(correction)}."
-        raise ArgumentTypeError(msg)
+        raise ArgumentTypeError(f"{op}: correction must be a number of 0 or more, given {short_text(correction)}.")
     less = float(correction) if isinstance(correction, float | np.floating) else whole(correction, op, "correction")
     if not 0 <= less < math.inf:
-        msg = f"{op}: correction is {less}; it must be a finite number of 0 or more."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: correction is {less}; it must be a finite number of 0 or more.")
     return int(less) if less == int(less) else less
 
 
@@ -198,8 +180,7 @@ def _var_mean(
     tensor, reduced, less = _prepare(rec, "var_mean", arg, dims, correction)
     keeps = flag(keepdim, "var_mean", "keepdim")
     if tensor.dtype.is_reduced_float:
-        msg = f"var_mean: arg must not be {tensor.dtype!r}; please upcast to float."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"var_mean: arg must not be {tensor.dtype!r}; please upcast to float.")
     if tensor.dtype.is_complex:
         parts = [_variance_and_mean(rec, _emit(rec, part, tensor), reduced, less) for part in ("real", "imag")]
         variance = _emit(rec, "add", parts[0][0], parts[1][0])
@@ -207,8 +188,7 @@ def _var_mean(
     elif tensor.dtype.is_float:
         variance, mean = _variance_and_mean(rec, tensor, reduced, less)
     else:
-        msg = f"var_mean: arg must be of a floating point or complex type, given {tensor.dtype!r}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"var_mean: arg must be of a floating point or complex type, given {tensor.dtype!r}.")
     if keeps:
         flags = [i in reduced for i in range(tensor.ndim)]
         return broadcast(rec, variance, flags), broadcast(rec, mean, flags)

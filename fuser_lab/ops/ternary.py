@@ -16,20 +16,14 @@ from fuser_lab.ops.promotion import (
     pointwise_of,
     promote_operands,
 )
-from fuser_lab.ops.registry import (
-    Arg,
-    Array,
-    Operand,
-    Recorder,
-    Sample,
-)
+from fuser_lab.ops.registry import Arg, Recorder, Sample
+from fuser_lab.ops.rules import Array, Operand
 
 
 def _where(rec: Recorder, condition: Operand, x: Operand, y: Operand, /) -> Val:
     chooser = rec.value(condition, "where", "condition")
     if chooser.dtype is not DataType.Bool:
-        msg = f"where: condition should be of DataType.Bool, given {chooser.dtype!r}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"where: condition should be of DataType.Bool, given {chooser.dtype!r}.")
     a, b = rec.value(x, "where", "x"), rec.value(y, "where", "y")
     dtype = common_dtype("where", (a, b), Promotion.DEFAULT, widen=False)
     operands = match_ranks(rec, (chooser, convert(rec, a, dtype, "where", "x"), convert(rec, b, dtype, "where", "y")))
@@ -60,16 +54,14 @@ WHERE = pointwise_of(
 def _bound(rec: Recorder, op: str, argument: str, bound: Operand, dtype: DataType) -> Val:
     value = rec.value(bound, op, argument)
     if not isinstance(value, Scalar):
-        msg = f"{op}: {argument} must be a scalar, given the tensor {value.name}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: {argument} must be a scalar, given the tensor {value.name}.")
     return convert(rec, value, dtype, op, argument)
 
 
 def _order(rec: Recorder, op: str, x: Operand) -> Val:
     value = rec.value(x, op, "x")
     if value.dtype.is_complex:
-        msg = f"{op}: complex input is not supported, given {value.dtype!r}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: complex input is not supported, given {value.dtype!r}.")
     return value
 
 

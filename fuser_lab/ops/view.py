@@ -6,62 +6,33 @@ from math import prod
 
 import numpy as np
 
+from fuser_lab import ir
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError
-from fuser_lab.ir import (
-    DomainTransform,
-    Expr,
-    Extent,
-    IterDomain,
-    IterType,
-    Merge,
-    OpKind,
-    Scalar,
-    Split,
-    TensorDomain,
-    TensorView,
-    Val,
-    allocation_of,
-)
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
 from fuser_lab.ops.arguments import wholes
-from fuser_lab.ops.registry import (
-    Arg,
-    Array,
-    Attrs,
-    AxisFactory,
-    Element,
-    OpDef,
-    Operand,
-    Recorder,
-    Result,
-    Sample,
-    Step,
-    known_ints,
-    linear_index,
-    register,
-    tensor_at,
-    unique_dims,
-)
+from fuser_lab.ops.operands import known_ints, linear_index, tensor_at, unique_dims
+from fuser_lab.ops.registry import Arg, OpDef, Recorder, Sample, Step, register
+from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Element, Operand, Result
 
 
-def _copy_domain(tensor: TensorView, axes: AxisFactory) -> TensorDomain:
-    return TensorDomain(logical=tuple(axes.copy(axis) for axis in tensor.domain.axes))
+def _copy_domain(tensor: ir.TensorView, axes: AxisFactory) -> ir.TensorDomain:
+    return ir.TensorDomain(logical=tuple(axes.copy(axis) for axis in tensor.domain.axes))
 
 
 def _identity(name: str, doc: str) -> OpDef:
-    def frontend(rec: Recorder, x: Operand, /) -> Val:
+    def frontend(rec: Recorder, x: Operand, /) -> ir.Val:
         return rec.emit(entry, [rec.tensor(x, name, "x")])[0]
 
-    def infer(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
+    def infer(inputs: tuple[ir.Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
         del attrs
         tensor = tensor_at(inputs)
         return (Result(tensor.dtype, _copy_domain(tensor, axes)),)
 
     entry = OpDef(
         name=name,
-        kind=OpKind.COPY,
+        kind=ir.OpKind.COPY,
         frontend=frontend,
         infer=infer,
         reference=lambda x: x,
@@ -83,23 +54,22 @@ SET = _identity("set", "A copy of x.")
 SEGMENT_SET = _identity("segment_set", "A copy of x that asks the segmenter to end a segment here.")
 
 
-def _permute(rec: Recorder, arg: Operand, dims: Sequence[int]) -> Val:
+def _permute(rec: Recorder, arg: Operand, dims: Sequence[int]) -> ir.Val:
     tensor = rec.tensor(arg, "permute", "arg")
     axes = wholes(dims, "permute", "dims")
     if len(axes) != tensor.ndim:
-        msg = f"permute: dims={axes} has {len(axes)} entries for a tensor with {tensor.ndim} axes."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"permute: dims={axes} has {len(axes)} entries for a tensor with {tensor.ndim} axes.")
     order = unique_dims(axes, tensor.ndim, "permute")
     if order == tuple(range(tensor.ndim)):
         return rec.emit(SET, [tensor])[0]
     return rec.emit(PERMUTE, [tensor], dims=order)[0]
 
 
-def _infer_permute(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
+def _infer_permute(inputs: tuple[ir.Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
     tensor = tensor_at(inputs)
     root = tuple(axes.copy(axis) for axis in tensor.domain.axes)
     logical = tuple(root[d] for d in known_ints(attrs, "dims"))
-    return (Result(tensor.dtype, TensorDomain(root=root, logical=logical)),)
+    return (Result(tensor.dtype, ir.TensorDomain(root=root, logical=logical)),)
 
 
 def _element_permute(e: Element) -> Term:
@@ -110,7 +80,7 @@ def _element_permute(e: Element) -> Term:
 PERMUTE = register(
     OpDef(
         name="permute",
-        kind=OpKind.COPY,
+        kind=ir.OpKind.COPY,
         frontend=_permute,
         infer=_infer_permute,
         reference=lambda x, *, dims: np.transpose(x, dims),
@@ -127,31 +97,30 @@ PERMUTE = register(
 )
 
 
-def _stride_order(rec: Recorder, arg: Operand, stride_order: Sequence[int]) -> Val:
+def _stride_order(rec: Recorder, arg: Operand, stride_order: Sequence[int]) -> ir.Val:
     tensor = rec.tensor(arg, "stride_order", "arg")
     ranks = wholes(stride_order, "stride_order", "stride_order")
     if not ranks:
         return rec.emit(SET, [tensor])[0]
     if sorted(ranks) != list(range(tensor.ndim)):
-        msg = f"stride_order: {ranks} is not a permutation of 0..{tensor.ndim - 1}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"stride_order: {ranks} is not a permutation of 0..{tensor.ndim - 1}.")
     return rec.emit(STRIDE_ORDER, [tensor], stride_order=tuple(ranks))[0]
 
 
-def _infer_stride_order(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
+def _infer_stride_order(inputs: tuple[ir.Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
     tensor = tensor_at(inputs)
     logical = tuple(axes.copy(axis) for axis in tensor.domain.axes)
-    allocation = allocation_of(known_ints(attrs, "stride_order"))
-    return (Result(tensor.dtype, TensorDomain(logical=logical, allocation=allocation)),)
+    allocation = ir.allocation_of(known_ints(attrs, "stride_order"))
+    return (Result(tensor.dtype, ir.TensorDomain(logical=logical, allocation=allocation)),)
 
 
 STRIDE_ORDER = register(
     OpDef(
         name="stride_order",
-        kind=OpKind.COPY,
+        kind=ir.OpKind.COPY,
         frontend=_stride_order,
         infer=_infer_stride_order,
-        reference=lambda x, *, stride_order: in_memory_order(x, allocation_of(stride_order)),
+        reference=lambda x, *, stride_order: in_memory_order(x, ir.allocation_of(stride_order)),
         element=lambda e: e.read(0, e.index),
         samples=(
             Sample("fd.ops.stride_order(a, [0, 1])"),
@@ -172,46 +141,45 @@ def in_memory_order(x: Array, allocation: tuple[int, ...]) -> Array:
     return np.transpose(dense, np.argsort(allocation))
 
 
-def _reshape(rec: Recorder, arg: Operand, new_shape: Sequence[Operand]) -> Val:
+def _reshape(rec: Recorder, arg: Operand, new_shape: Sequence[Operand]) -> ir.Val:
     tensor = rec.tensor(arg, "reshape", "arg")
     sizes = rec.extents(new_shape, "reshape", "new_shape")
     _check_sizes(sizes)
     return rec.emit(RESHAPE, [tensor], new_shape=sizes)[0]
 
 
-def _check_sizes(sizes: Sequence[Extent]) -> None:
+def _check_sizes(sizes: Sequence[ir.Extent]) -> None:
     constants = [s for s in sizes if isinstance(s, int)]
     if constants.count(-1) > 1:
-        msg = f"reshape: a maximum of one value of -1 can be given, new_shape is {_show(sizes)}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"reshape: a maximum of one value of -1 can be given, new_shape is {_show(sizes)}.")
     if any(s < -1 for s in constants):
         msg = f"reshape: new_shape is {_show(sizes)}; its entries are sizes, 0 or more, or -1 for the remaining size."
         raise DefinitionError(msg)
 
 
-def _show(sizes: Sequence[Extent]) -> str:
+def _show(sizes: Sequence[ir.Extent]) -> str:
     return "[" + ", ".join(map(str, sizes)) + "]"
 
 
-def _infer_reshape(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
+def _infer_reshape(inputs: tuple[ir.Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
     tensor = tensor_at(inputs)
     shape = attrs["new_shape"]
-    sizes = tuple(s for s in shape if isinstance(s, int | Scalar)) if isinstance(shape, tuple) else ()
+    sizes = tuple(s for s in shape if isinstance(s, int | ir.Scalar)) if isinstance(shape, tuple) else ()
     old = tensor.extents
     if not all(isinstance(s, int) for s in (*sizes, *old)):
         # Sizes are not known yet; the decomposition is determined when inputs are bound.
         root = tuple(axes.copy(axis) for axis in tensor.domain.axes)
         logical = tuple(sized_axis(axes.symbol() if size == -1 else size, axes) for size in sizes)
-        return (Result(tensor.dtype, TensorDomain(root=root, logical=logical)),)
+        return (Result(tensor.dtype, ir.TensorDomain(root=root, logical=logical)),)
     new = resolve_shape(tuple(s for s in sizes if isinstance(s, int)), tensor.shape)
     return (Result(tensor.dtype, reshape_domain(tensor, new, axes)),)
 
 
-def sized_axis(size: Extent, axes: AxisFactory) -> IterDomain:
+def sized_axis(size: ir.Extent, axes: AxisFactory) -> ir.IterDomain:
     """Return a new axis of a size: a broadcast if it is 1, undecided as long as it is unknown."""
     if not isinstance(size, int):
-        return axes.fresh(size, IterType.SYMBOLIC)
-    return axes.fresh(1, IterType.BROADCAST) if size == 1 else axes.fresh(size)
+        return axes.fresh(size, ir.IterType.SYMBOLIC)
+    return axes.fresh(1, ir.IterType.BROADCAST) if size == 1 else axes.fresh(size)
 
 
 def resolve_shape(new: tuple[int, ...], old: tuple[int, ...]) -> tuple[int, ...]:
@@ -228,42 +196,41 @@ def resolve_shape(new: tuple[int, ...], old: tuple[int, ...]) -> tuple[int, ...]
     if -1 in new and (total == 0 or (count and total % count == 0)):
         new = tuple((total // count if total else 0) if s == -1 else s for s in new)
     if -1 in new or prod(new) != total:
-        msg = f"reshape: total element counts must match, given {list(old)} and new_shape {list(new)}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"reshape: total element counts must match, given {list(old)} and new_shape {list(new)}.")
     return new
 
 
-def reshape_domain(tensor: TensorView, new: tuple[int, ...], axes: AxisFactory) -> TensorDomain:
+def reshape_domain(tensor: ir.TensorView, new: tuple[int, ...], axes: AxisFactory) -> ir.TensorDomain:
     """Return the result's axes with the merges and splits that lead from the operand's axes to them.
 
     Squeezed axes end, and broadcast sizes are new axes.
     """
     root = tuple(axes.copy(axis) for axis in tensor.domain.axes)
     if prod(new) == 0:
-        logical = tuple(axes.fresh(1, IterType.BROADCAST) if n == 1 else axes.fresh(n) for n in new)
-        return TensorDomain(root=root, logical=logical)
-    transforms: list[DomainTransform] = []
-    made: list[IterDomain] = []
-    reached: IterDomain | None = None  # what is merged so far and not split off
+        logical = tuple(axes.fresh(1, ir.IterType.BROADCAST) if n == 1 else axes.fresh(n) for n in new)
+        return ir.TensorDomain(root=root, logical=logical)
+    transforms: list[ir.DomainTransform] = []
+    made: list[ir.IterDomain] = []
+    reached: ir.IterDomain | None = None  # what is merged so far and not split off
     for step, start, place in _reshape_steps(root, new):
         if step is _Walk.BROADCAST:
-            made.append(axes.fresh(1, IterType.BROADCAST))
+            made.append(axes.fresh(1, ir.IterType.BROADCAST))
             continue
         source = reached or root[start]
         if step is _Walk.MERGE:
             reached = axes.fresh(_size([source, root[place]]))
-            transforms.append(Merge(outer=source, inner=root[place], result=reached))
+            transforms.append(ir.Merge(outer=source, inner=root[place], result=reached))
         elif step is _Walk.SPLIT:
             outer, reached = axes.fresh(new[place]), axes.fresh(_size([source]) // new[place])
-            transforms.append(Split(source=source, factor=_size([reached]), outer=outer, inner=reached))
+            transforms.append(ir.Split(source=source, factor=_size([reached]), outer=outer, inner=reached))
             made.append(outer)
         elif step is _Walk.KEEP:
             made.append(source)
             reached = None
-    return TensorDomain(root=root, logical=tuple(made), transforms=tuple(transforms))
+    return ir.TensorDomain(root=root, logical=tuple(made), transforms=tuple(transforms))
 
 
-def _size(run: Sequence[IterDomain]) -> int:
+def _size(run: Sequence[ir.IterDomain]) -> int:
     return prod(axis.visible_extent for axis in run if isinstance(axis.visible_extent, int))
 
 
@@ -277,7 +244,7 @@ class _Walk(enum.Enum):
     BROADCAST = enum.auto()
 
 
-def _reshape_steps(axes: Sequence[IterDomain], new: tuple[int, ...]) -> Iterator[tuple[_Walk, int, int]]:
+def _reshape_steps(axes: Sequence[ir.IterDomain], new: tuple[int, ...]) -> Iterator[tuple[_Walk, int, int]]:
     """Yield how a reshape makes new sizes: each step, the axis it starts from, and the axis or size that it is about.
 
     Broadcast axes of the operand that meet no size 1 are squeezed, and sizes 1 that meet no axis are broadcast. Other
@@ -322,7 +289,7 @@ def _reshape_steps(axes: Sequence[IterDomain], new: tuple[int, ...]) -> Iterator
         size = sizes[left] if left < len(sizes) else 0
 
 
-def _built_reshape(recorded: Expr, bound: Expr) -> tuple[Step, ...] | None:
+def _built_reshape(recorded: ir.Expr, bound: ir.Expr) -> tuple[Step, ...] | None:
     """Return the squeeze, reshape and broadcast into which nvFuser splits a reshape; empty if the sizes are equal.
 
     No elements are zeros of the new shape (nvFuser: csrc/transform_view.cpp:969-990, csrc/ops/alias.cpp:70-92).
@@ -330,7 +297,7 @@ def _built_reshape(recorded: Expr, bound: Expr) -> tuple[Step, ...] | None:
     del recorded
     tensor, new = tensor_at(bound.inputs), bound.out.shape
     if 0 in tensor.shape:
-        zero = Scalar(name="", dtype=tensor.dtype, value=tensor.dtype.numpy.type(0).item())
+        zero = ir.Scalar(name="", dtype=tensor.dtype, value=tensor.dtype.numpy.type(0).item())
         return (Step(op="full", fill=zero, attrs=(("shape", new), ("dtype", tensor.dtype))),)
     walk = list(_reshape_steps(tensor.domain.axes, new))
     squeezed = tuple(place for step, _, place in walk if step is _Walk.SQUEEZE)
@@ -379,7 +346,7 @@ def _map_index(old: tuple[int, ...], new: tuple[int, ...], index: tuple[Term, ..
 RESHAPE = register(
     OpDef(
         name="reshape",
-        kind=OpKind.RESHAPE,
+        kind=ir.OpKind.RESHAPE,
         frontend=_reshape,
         infer=_infer_reshape,
         reference=lambda x, *, new_shape: np.reshape(x, new_shape),

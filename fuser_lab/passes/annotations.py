@@ -108,8 +108,7 @@ def without_segment_set(fusion: Fusion, tensor: str, readers: str | Sequence[str
             fusion = _release(fusion, hint, {user.name for user in users})
     for name in requested or ():
         if name not in reading:
-            msg = f"{brief(name)} does not read {brief(tensor)} through a segment_set."
-            raise IllegalEdit(msg)
+            raise IllegalEdit(f"{brief(name)} does not read {brief(tensor)} through a segment_set.")
     return fusion
 
 
@@ -147,8 +146,7 @@ def _readers(fusion: Fusion, tensor: TensorView, readers: str | Sequence[str] | 
     if readers is None:
         if not plain:
             why = "every reader of it is already a segment_set" if users else "nothing reads it"
-            msg = f"a segment_set cannot be inserted after {tensor.name}: {why}."
-            raise IllegalEdit(msg)
+            raise IllegalEdit(f"a segment_set cannot be inserted after {tensor.name}: {why}.")
         return set(plain.values())
     chosen = set()
     for name in (readers,) if isinstance(readers, str) else readers:
@@ -156,12 +154,10 @@ def _readers(fusion: Fusion, tensor: TensorView, readers: str | Sequence[str] | 
         if expr is None:
             is_hint = name in users
             why = "is a segment_set itself" if is_hint else f"does not read {tensor.name}"
-            msg = f"{brief(name)} {why}; readers of {tensor.name} are {listing(plain) or 'none'}."
-            raise IllegalEdit(msg)
+            raise IllegalEdit(f"{brief(name)} {why}; readers of {tensor.name} are {listing(plain) or 'none'}.")
         chosen.add(expr)
     if not chosen:
-        msg = f"readers of {tensor.name} must name at least one of {listing(plain) or 'none'}."
-        raise IllegalEdit(msg)
+        raise IllegalEdit(f"readers of {tensor.name} must name at least one of {listing(plain) or 'none'}.")
     return chosen
 
 

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from time import perf_counter
 from typing import ClassVar
@@ -68,8 +68,7 @@ class PassPipeline:
         unknown = off - {p.name for p in self.passes}
         if unknown:
             names = ", ".join(p.name for p in self.passes)
-            msg = f"unknown pass {min(unknown)!r}; choose from {names}."
-            raise InputError(msg)
+            raise InputError(f"unknown pass {min(unknown)!r}; choose from {names}.")
         for step in self.passes:
             if step.name in off or (step.only_without and step.only_without not in missing):
                 continue
@@ -84,8 +83,7 @@ class PassPipeline:
 def _check(step: Pass, before: Fusion, after: object) -> Fusion:
     """Return the result of a pass, or raise InputError if it is not a fusion with the same inputs and outputs."""
     if not isinstance(after, Fusion):
-        msg = f"pass {step.name!r}: run must return a Fusion, given {type(after).__name__}."
-        raise InputError(msg)
+        raise InputError(f"pass {step.name!r}: run must return a Fusion, given {type(after).__name__}.")
     if after is before:
         return after
     inputs = after.inputs
@@ -94,11 +92,10 @@ def _check(step: Pass, before: Fusion, after: object) -> Fusion:
         inputs = (*inputs[: len(before.inputs)], *(v for v in added if isinstance(v, TensorView)))
     for role, old, new in (("inputs", before.inputs, inputs), ("outputs", before.outputs, after.outputs)):
         if _types(old) != _types(new):
-            msg = (
+            raise InputError(
                 f"pass {step.name!r}: run must keep the {role} of the fusion, which are {', '.join(_types(old))}; it "
                 f"returned {', '.join(_types(new)) or 'none'}."
             )
-            raise InputError(msg)
     return after
 
 
@@ -119,15 +116,7 @@ def text_digest(fusion: Fusion) -> str:
 
 def rebuilt(fusion: Fusion, exprs: Iterable[Expr]) -> Fusion:
     """Return the fusion with other expressions, without those that no output needs."""
-    return Fusion(
-        inputs=fusion.inputs,
-        exprs=needed_exprs(tuple(exprs), fusion.outputs),
-        outputs=fusion.outputs,
-        aliases=fusion.aliases,
-        hidden=fusion.hidden,
-        stride_orders=fusion.stride_orders,
-        keeps_float=fusion.keeps_float,
-    )
+    return replace(fusion, exprs=needed_exprs(tuple(exprs), fusion.outputs))
 
 
 def with_inputs(expr: Expr, replaced: Mapping[Val, Val]) -> Expr:

@@ -1,6 +1,6 @@
 """ExplicitSeeds: random numbers without a seed get one that is drawn when the fusion runs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from fuser_lab.dtypes import DataType
@@ -41,14 +41,7 @@ class ExplicitSeeds(Pass):
                 exprs.append(expr)
         if not offsets:
             return fusion
-        return Fusion(
-            inputs=(*fusion.inputs, seed, *offsets),
-            exprs=tuple(exprs),
-            outputs=fusion.outputs,
-            aliases=fusion.aliases,
-            hidden=fusion.hidden,
-            stride_orders=fusion.stride_orders,
-        )
+        return replace(fusion, inputs=(*fusion.inputs, seed, *offsets), exprs=tuple(exprs))
 
 
 def offsets_of(fusion: Fusion) -> int:

@@ -9,7 +9,7 @@ from fuser_lab.ir import AttrValue, Expr, Extent, Fusion, IterDomain, IterType, 
 from fuser_lab.ir.domain import Merge, Split
 from fuser_lab.ir.expr import needed_exprs
 from fuser_lab.ops import OPS
-from fuser_lab.ops.registry import AxisFactory
+from fuser_lab.ops.rules import AxisFactory
 
 
 class Axes:
@@ -31,8 +31,7 @@ class Axes:
 
     def symbol(self) -> Scalar:
         """Raise: passes run after all sizes are known, so no rule may request an unknown one."""
-        msg = "a concretized fusion has no unknown sizes."
-        raise VerificationError(msg)
+        raise VerificationError("a concretized fusion has no unknown sizes.")
 
 
 def _axes_of(domain: TensorDomain) -> Iterator[IterDomain]:
@@ -179,8 +178,7 @@ def result_named(
     """Return the tensor of this name that an op returns."""
     (result,) = OPS[op].infer(inputs, attrs, axes)
     if result.domain is None:
-        msg = f"{op} of {name} is a scalar, but a tensor is required."
-        raise VerificationError(msg)
+        raise VerificationError(f"{op} of {name} is a scalar, but a tensor is required.")
     return TensorView(name=name, dtype=result.dtype, domain=result.domain)
 
 

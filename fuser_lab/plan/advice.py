@@ -1,19 +1,13 @@
 """The largest known gain of a plan as one sentence: the edit that saves the most predicted time, or the bound."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fuser_lab.cost.amounts import seconds_label
 from fuser_lab.errors import IllegalEdit
 from fuser_lab.ir.tensor_names import named_text, names_by_tensor
-from fuser_lab.segmentation.previews import LEAST_SAVED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fuser_lab.segmentation.previews import EditPreview
+from fuser_lab.segmentation.previews import LEAST_SAVED, EditPreview
 
 _VERBS: Final = {"cut": "Cutting at", "glue": "Gluing", "move": "Moving", "annotate": "A segment_set"}
 

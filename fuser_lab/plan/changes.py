@@ -1,42 +1,39 @@
 """What an edit changed, as one sentence: the ops that moved and why, and the change of segments, bytes and time."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from fuser_lab.cost.amounts import bytes_label, change_label, seconds_label
+from fuser_lab.cost.kernel_time import Prediction
 from fuser_lab.cost.verdict import Answer
 from fuser_lab.errors import FuserLabError
+from fuser_lab.ir import Fusion
 from fuser_lab.ir.tensor_names import named_text, names_by_tensor
 from fuser_lab.report.diff import PlanDiff, plan_diff
+from fuser_lab.report.difference import Move
 from fuser_lab.report.units import conjunction, plural
+from fuser_lab.segmentation import SegmentedFusion, Why
 from fuser_lab.segmentation.why import Relation
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
-    from fuser_lab.cost.kernel_time import Prediction
-    from fuser_lab.ir import Fusion
-    from fuser_lab.report.difference import Move
-    from fuser_lab.segmentation import SegmentedFusion, Why
+class ExplainedPlan(Protocol):
+    """What is asked of a plan beyond what `plan_diff` reads."""
 
-    class ExplainedPlan(Protocol):
-        """What is asked of a plan beyond what `plan_diff` reads."""
+    hash: str
+    target: str
+    fusion: Fusion
+    segments: Sequence[Any]
+    segmented: SegmentedFusion
+    names: tuple[tuple[str, str], ...]
 
-        hash: str
-        target: str
-        fusion: Fusion
-        segments: Sequence[Any]
-        segmented: SegmentedFusion
-        names: tuple[tuple[str, str], ...]
+    def why(self, a: str, b: str) -> Why:
+        """Return why two ops are together or apart."""
 
-        def why(self, a: str, b: str) -> Why:
-            """Return why two ops are together or apart."""
+    def predicted_time(self) -> Prediction:
+        """Return the time on the plan's target."""
 
-        def predicted_time(self) -> Prediction:
-            """Return the time on the plan's target."""
 
 _MOST_OPS: Final = 3  # ops that a sentence names; otherwise it counts them
 _MOST_WAYS: Final = 2  # pairs of segments between which a sentence says that ops moved

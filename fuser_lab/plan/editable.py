@@ -164,8 +164,7 @@ class EditablePlan(ExplainedPlan):
         unknown = sorted(switches.keys() - SegmenterOptions.__dataclass_fields__.keys())
         if unknown:
             names = ", ".join(SegmenterOptions.__dataclass_fields__)
-            msg = f"resegmented: unknown option {unknown[0]!r}; choose from {names}."
-            raise ArgumentTypeError(msg)
+            raise ArgumentTypeError(f"resegmented: unknown option {unknown[0]!r}; choose from {names}.")
         chosen = self.method if strategy is None else strategy
         return self.planned_for(self.definition, chosen, replace(self.options.for_strategy(chosen), **switches))
 
@@ -176,11 +175,10 @@ class EditablePlan(ExplainedPlan):
         except InputError as error:
             if isinstance(self.method, str):
                 raise
-            msg = (
+            raise IllegalEdit(
                 f"the strategy {self.strategy!r} is a function that does not cut the definition with this change "
                 f"({str(error).rstrip('.')}); select another one first, for example with resegmented('bottom_up')."
-            )
-            raise IllegalEdit(msg) from None
+            ) from None
 
     def _place(self, where: str | Sequence[str]) -> tuple[str, str | None]:
         """Return the names in the fusion of a tensor, and of the reader that is given with it."""
@@ -202,12 +200,11 @@ class EditablePlan(ExplainedPlan):
         """Raise for a tensor created by passes or the segmenter: annotations refer to the definition."""
         if tensor in self.fusion.tensors and tensor not in self.definition.tensors:
             maker = self._origins.get(tensor, "the segmenter")
-            msg = (
+            raise IllegalEdit(
                 f"{tensor} is created by {maker} and is not in the definition; annotations refer to the definition's "
                 "tensors: "
                 f"{listing(self.definition.tensors)}."
             )
-            raise IllegalEdit(msg)
 
     @takes(a=SEGMENT, b=SEGMENT)
     def glue(self, a: int, b: int) -> Self:
@@ -342,16 +339,14 @@ class EditablePlan(ExplainedPlan):
             If the segment has no kernel.
         """
         if not 0 <= segment < len(self.segments):
-            msg = f"with_params: segment must be from 0 to {len(self.segments) - 1}, given {segment}."
-            raise InputError(msg)
+            raise InputError(f"with_params: segment must be from 0 to {len(self.segments) - 1}, given {segment}.")
         edited = self.segments[segment]
         if edited.loops:
-            msg = (
+            raise ScheduleError(
                 f"with_params: segment {segment} has a schedule from with_schedule that is not a scheduler's, so it "
                 f"has no parameters; change its transforms, or return to the automatic kernel with "
                 f"with_schedule({segment}, None)."
             )
-            raise ScheduleError(msg)
         parameters = check_values(values)
         others = tuple(change for change in edited.changes if (change.target, change.nest) != (target, nest))
         shown = [f"target={target!r}", *((f"nest={nest}",) if nest else ()), *(f"{n}={v!r}" for n, v in parameters)]
@@ -410,8 +405,7 @@ class EditablePlan(ExplainedPlan):
             If the segment does not exist.
         """
         if not 0 <= segment < len(self.segments):
-            msg = f"with_schedule: segment must be from 0 to {len(self.segments) - 1}, given {segment}."
-            raise InputError(msg)
+            raise InputError(f"with_schedule: segment must be from 0 to {len(self.segments) - 1}, given {segment}.")
         from fuser_lab.plan.schedules import given_schedule
 
         chosen = self.segments[segment]

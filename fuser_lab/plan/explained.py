@@ -72,8 +72,7 @@ class ExplainedPlan(PlanBase):
         self._check_kept(InputError, tensor)
         if tensor not in self.fusion.tensors:
             there = listing(self.fusion.tensors)
-            msg = f"name_of: the fusion has no tensor called {short_text(tensor)}; it has {there}."
-            raise InputError(msg)
+            raise InputError(f"name_of: the fusion has no tensor called {short_text(tensor)}; it has {there}.")
         return name_of(tensor, self.fusion, names_by_tensor(self.names))
 
     def _fusion_name(self, name: T, kind: type[FuserLabError]) -> T | str:
@@ -90,14 +89,12 @@ class ExplainedPlan(PlanBase):
             there = listing(self.fusion.tensors)
             if name in self.definition.tensors:
                 changed = ", ".join(p.name for p in self.decisions.passes if p.before != p.after)
-                msg = (
+                raise kind(
                     f"{name} is not in the segmented fusion: presegmentation passes removed it (passes that changed "
                     f"the fusion: {changed or 'none'}); choose from {there}."
                 )
-                raise kind(msg)
             if 0 <= _place_of(name) < max(map(_place_of, self.definition.tensors), default=0):
-                msg = f"{name} is not in the fusion, because no output depends on it; choose from {there}."
-                raise kind(msg)
+                raise kind(f"{name} is not in the fusion, because no output depends on it; choose from {there}.")
 
     def _why(self, a: str | int, b: str | int) -> Why:
         explanation = why(self.segmented, a, b, self.decisions, self.oracle, self.options.segment_set)

@@ -41,8 +41,7 @@ class KeptResults(Kept, Shown):
         for number in chosen:
             if number not in range(len(self.results)):
                 has = f"from 0 to {len(self.results) - 1}" if self.results else "none: there are no results"
-                msg = f"forget: numbers must be {has}; given {number}."
-                raise InputError(msg)
+                raise InputError(f"forget: numbers must be {has}; given {number}.")
         tuned_files.forget(self.results[number] for number in chosen)
         _SETTING.changed()
         left = tuple(result for number, result in enumerate(self.results) if number not in chosen)

@@ -80,11 +80,10 @@ class Plan(Shown, EditablePlan):
 
         for segment in self.segments:
             if segment.scheduler is None:
-                msg = (
+                raise SegmentationError(
                     f"the plan cannot run: no scheduler accepts segment {segment.index} "
                     f"({', '.join(e.name for e in segment.exprs)}); {segment.group.answer.text}."
                 )
-                raise SegmentationError(msg)
         current = targets.target_of(target).current
         if current is not None and ":" not in target:
             target = current()()

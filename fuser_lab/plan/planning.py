@@ -50,8 +50,7 @@ def flatten(inputs: object) -> list[Any]:
         If a list contains itself, or the entries do not end.
     """
     if hasattr(inputs, "dtype"):
-        msg = f"inputs must be a list of arrays and numbers, given {short_text(inputs)}."
-        raise ArgumentTypeError(msg)
+        raise ArgumentTypeError(f"inputs must be a list of arrays and numbers, given {short_text(inputs)}.")
     values: list[Any] = []
     open_: list[tuple[object, Iterator[Any]]] = [(inputs, iter(_ENTRIES.of(inputs, "", "inputs")))]
     inside = {id(inputs)}
@@ -61,8 +60,7 @@ def flatten(inputs: object) -> list[Any]:
             inside.discard(id(open_.pop()[0]))
         elif isinstance(value, list | tuple):
             if id(value) in inside:
-                msg = f"inputs must be a list of arrays and numbers; {short_text(value)} contains itself."
-                raise InputError(msg)
+                raise InputError(f"inputs must be a list of arrays and numbers; {short_text(value)} contains itself.")
             inside.add(id(value))
             open_.append((value, iter(value)))
         else:
@@ -84,8 +82,7 @@ def definition_of(fd: object) -> Fusion:
     if isinstance(fusion, Fusion):
         return fusion
     captured = "; fl.from_torch and fl.from_jax capture functions and modules" if callable(fd) else ""
-    msg = f"fd must be a FusionDefinition or a Fusion, given {type(fd).__name__}{captured}."
-    raise ArgumentTypeError(msg)
+    raise ArgumentTypeError(f"fd must be a FusionDefinition or a Fusion, given {type(fd).__name__}{captured}.")
 
 
 def has_arrays(inputs: Sequence[Any]) -> bool:
@@ -216,8 +213,7 @@ def _bound(definition: Fusion, inputs: Sequence[Any] | None) -> Binding:
     described = default_inputs(definition) if inputs is None else tuple(described_input(v) for v in flatten(inputs))
     if not described and definition.inputs:
         expected = f"{plural(len(definition.inputs), 'input')} ({', '.join(value.name for value in definition.inputs)})"
-        msg = f"the fusion takes {expected}, given 0; {example_line(definition)}."
-        raise InputError(msg)
+        raise InputError(f"the fusion takes {expected}, given 0; {example_line(definition)}.")
     return bind(definition, described)
 
 
@@ -285,8 +281,7 @@ def device_of(target: str | Device | None) -> Device:
         if device.name == target:
             return device
     names = ", ".join(d.name for d in DEVICES)
-    msg = (
+    raise InputError(
         f"unknown target {short_text(target)}; choose from {names}, {THIS_MACHINE!r}, {THIS_CPU!r} and "
         f"{TYPICAL_CPU!r}, or give a Device."
     )
-    raise InputError(msg)

@@ -149,8 +149,7 @@ def candidates_of(segment: ScheduledSegment, target: str, nest: int) -> Candidat
     nests = segment.params(target)
     if nest not in range(len(nests)):
         has = f"from 0 to {len(nests) - 1}" if nests else "none, because the schedule set by hand has no parameters"
-        msg = f"candidates: nest must be {has}; given {nest}."
-        raise InputError(msg)
+        raise InputError(f"candidates: nest must be {has}; given {nest}.")
     by_hand = next((change.values for change in segment.changes if (change.target, change.nest) == (target, nest)), ())
     values = [tuple(sorted({**dict(by_hand), **dict(other)}.items())) for other in suggestions(nests[nest])]
     return rank_candidates(request_of(segment, target), nest, values)

@@ -132,11 +132,10 @@ def _check_takes_one(function: Callable[..., object]) -> None:
     try:
         signature.bind(None)
     except TypeError as error:
-        msg = (
+        raise ArgumentTypeError(
             "with_schedule: schedule must be a function of one argument, the definition of the segment, given "
             f"{getattr(function, '__name__', type(function).__name__)}{signature} ({error})."
-        )
-        raise ArgumentTypeError(msg) from None
+        ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,14 +181,12 @@ def given_schedule(segment: ScheduledSegment, given: Given) -> GivenSchedule:
         _check_takes_one(given)
         given(builder)
     else:
-        msg = (
+        raise ArgumentTypeError(
             "with_schedule: schedule must be the Python of a schedule, a SegmentSchedule, a list of transforms or a "
             f"function of a definition, given {type(given).__name__}."
         )
-        raise ArgumentTypeError(msg)
     if not hand.transforms:
-        msg = "with_schedule: the schedule has no transforms; None returns to the automatic kernel."
-        raise ScheduleError(msg)
+        raise ScheduleError("with_schedule: the schedule has no transforms; None returns to the automatic kernel.")
     reading = _reading(segment, hand.transforms)
     if reading.loops:
         generate_scheduled(hand.scheduled)

@@ -171,11 +171,10 @@ class Segment(Shown):
             msg = f"segment {self.index} has no kernel: no scheduler accepts it; {self.group.answer.text}."
             raise CodegenError(msg)
         if self.loops and not targets.target_of(target).has_blocks:
-            msg = (
+            raise CodegenError(
                 f"segment {self.index} has no kernel for {target!r}: it is lowered for GPUs, and the CPU evaluates "
                 f"that kernel in lock step; see source({targets.with_blocks().name!r})."
             )
-            raise CodegenError(msg)
         return request_of(self, target)
 
     def _kernel_plan(self, target: str) -> "KernelPlan | None":

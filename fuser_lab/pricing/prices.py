@@ -142,8 +142,7 @@ class Prices(View):
         if row is None:
             names = ", ".join(row.rule for row in self.rows)
             remedy = f"choose from {names}" if names else "no rule did"
-            msg = f"Prices: the rule {short_text(rule)} refused no merge here; {remedy}."
-            raise InputError(msg)
+            raise InputError(f"Prices: the rule {short_text(rule)} refused no merge here; {remedy}.")
         return row
 
     @takes(rule=TEXT, most_plans=whole(0))
@@ -165,8 +164,7 @@ class Prices(View):
         """
         row = self.row(rule)
         if row.example is None or rule == ALL:
-            msg = f"Prices.issue: {rule!r} has no example that gains from lifting this rule alone."
-            raise InputError(msg)
+            raise InputError(f"Prices.issue: {rule!r} has no example that gains from lifting this rule alone.")
         return _issue(row, row.example, self, most_plans)
 
     def _data(self) -> dict[str, Any]:

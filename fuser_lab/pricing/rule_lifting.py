@@ -1,19 +1,14 @@
 """The plan of a fusion without one of nvFuser's rules, and the predicted cost of a plan."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from fuser_lab.codegen.one_kernel import with_lifted
 from fuser_lab.errors import InputError
 from fuser_lab.plan import Plan
 from fuser_lab.schedule import open as open_rules
+from fuser_lab.schedule.base import Scheduler
 from fuser_lab.schedule.registry import SCHEDULERS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fuser_lab.schedule.base import Scheduler
 
 LIFTABLE: Final = {code.value: code for code in open_rules.LIFTABLE}  # the rules that not every kernel needs
 
@@ -35,8 +30,7 @@ def without_rule(plan: Plan, code: str) -> Plan:
         If every kernel of fuser_lab needs the rule, or the plan was not made under nvFuser's rules.
     """
     if code not in liftable(plan):
-        msg = f"the rule {code!r} cannot be lifted here; choose from {', '.join(liftable(plan)) or 'none'}."
-        raise InputError(msg)
+        raise InputError(f"the rule {code!r} cannot be lifted here; choose from {', '.join(liftable(plan)) or 'none'}.")
     return segmented_by(plan, with_lifted(LIFTABLE[code]))
 
 

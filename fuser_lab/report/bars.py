@@ -1,16 +1,12 @@
 """Measured times as bars, with the middle half of the samples drawn over each."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fuser_lab.report import chart, measure, theme
 from fuser_lab.report.units import seconds_label
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _WIDTH: Final = 660.0  # pixels of the picture
 _HEIGHT, _GAP, _TOP, _RIGHT = 18.0, 7.0, 14.0, 150.0

@@ -1,18 +1,12 @@
 """A certificate as static HTML: the verdict, the savings of a cheaper plan, and the costs of every plan."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from xml.etree.ElementTree import Element
 
 from fuser_lab.report.html import fragment
 from fuser_lab.report.markup import element
 from fuser_lab.report.units import bytes_label
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from xml.etree.ElementTree import Element
-
-    from fuser_lab.segmentation import Certificate
+from fuser_lab.segmentation import Certificate
 
 
 def certificate_html(certificate: Certificate) -> str:

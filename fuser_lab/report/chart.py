@@ -1,7 +1,5 @@
 """Shared parts of charts: the enclosing SVG, labels, and escaped text."""
 
-from __future__ import annotations
-
 from html import escape
 
 from fuser_lab.report import measure, theme

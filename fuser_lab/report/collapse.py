@@ -1,19 +1,13 @@
 """A view model with whole segments as nodes, for fusions too large to read op by op."""
 
-from __future__ import annotations
-
+from collections.abc import Container, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from fuser_lab.report.graph_views import EdgeView, NodeView, SegmentView
 from fuser_lab.report.parts import edges_but, nodes_but
+from fuser_lab.report.repeats import Block
 from fuser_lab.report.units import bytes_label, plural
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
-
-    from fuser_lab.report.repeats import Block
-    from fuser_lab.report.view_model import ViewModel
+from fuser_lab.report.view_model import ViewModel
 
 COLLAPSE_FROM = 300  # ops; larger fusions first appear with one node per segment
 
@@ -83,14 +77,8 @@ def _block_node(block: Block, view: ViewModel) -> NodeView:
         id=block.id,
         kind="segment",
         label=f"S{block.first}–S{block.last} · {block.count} repeats",
-        tensor="",
-        tensors=(),
-        dtype="",
-        shape=(),
         bytes=sum(s.bytes_out for s in inside),
         segment=block.first,
-        replica=False,
-        copies=1,
         text=f"Segments {block.first} to {block.last}: {block.count} times {schedulers}; {ops}",
         detail=f"{block.count} × {plural(block.period, 'segment')} · {ops}",
     )
@@ -102,14 +90,8 @@ def _node(segment: SegmentView) -> NodeView:
         id=f"segment:{segment.index}",
         kind="segment",
         label=f"S{segment.index} {segment.scheduler}",
-        tensor="",
-        tensors=(),
-        dtype="",
-        shape=(),
         bytes=segment.bytes_out,
         segment=segment.index,
-        replica=False,
-        copies=1,
         text=f"Segment {segment.index}: {segment.scheduler}, {ops}",
         detail=f"{ops} · in {bytes_label(segment.bytes_in)} · out {bytes_label(segment.bytes_out)}",
     )

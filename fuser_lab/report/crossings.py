@@ -1,19 +1,13 @@
 """The tensors that pass between the segments of a plan, by the bytes that kernels write and read of each."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fuser_lab.report.memory_plot import bytes_of
 from fuser_lab.report.roofline_plot import device_of
+from fuser_lab.report.subject import PlanLike
 from fuser_lab.report.tables import Table
 from fuser_lab.report.units import bytes_label, seconds_label
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fuser_lab.report.subject import PlanLike
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

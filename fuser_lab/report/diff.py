@@ -1,10 +1,10 @@
 """The difference between two plans: moved expressions, tensors that now cross, and their bytes."""
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from fuser_lab.report.diff_picture import diff_dot, diff_mermaid, diff_svg
 from fuser_lab.report.difference import Crossing, Difference, Move, Side
@@ -14,12 +14,7 @@ from fuser_lab.report.save import picture_writers, save, table_writers
 from fuser_lab.report.shown import Shown
 from fuser_lab.report.tables import Table, table_text
 from fuser_lab.report.units import bytes_label
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
-    from fuser_lab.segmentation import SegmentedFusion
+from fuser_lab.segmentation import SegmentedFusion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,19 +1,14 @@
 """The difference of two plans as a picture: the segments of both side by side, linked by shared expressions."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fuser_lab.report import chart, measure, theme
+from fuser_lab.report.difference import Difference, Side
 from fuser_lab.report.dot_text import quote
 from fuser_lab.report.mermaid import quote_text as mermaid_quoted
 from fuser_lab.report.units import bytes_label, plural
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fuser_lab.report.difference import Difference, Side
 
 _WIDTH, _BOX, _LEFT = 680.0, 250.0, 10.0
 _TOP, _HEIGHT, _GAP, _LINE = 46.0, 38.0, 10.0, 16.0

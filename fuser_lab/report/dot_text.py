@@ -1,15 +1,10 @@
 """A plan as a Graphviz file with labels, for tools with their own layout."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from fuser_lab.ir.tensor_names import full_name
 from fuser_lab.report.markup import clean
 from fuser_lab.report.units import bytes_label
-
-if TYPE_CHECKING:
-    from fuser_lab.report.view_model import NodeView, ViewModel
+from fuser_lab.report.view_model import NodeView, ViewModel
 
 _SHAPES = {"input": "oval", "op": "box", "output": "hexagon", "segment": "box"}
 

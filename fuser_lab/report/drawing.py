@@ -4,30 +4,23 @@ An edit also renumbers later segments; their nodes and edges get the new numbers
 (`fuser_lab.report.parts`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from operator import is_
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from fuser_lab.ir import TensorView
+from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.ir.tensor_names import derived_name, entry_for, name_of, names_by_tensor
 from fuser_lab.passes.annotations import HINT
 from fuser_lab.report.expressions import expr_text
-from fuser_lab.report.graph_views import EdgeView, NodeView, SegmentView, view_verdicts, word
+from fuser_lab.report.graph_views import EdgeKind, EdgeView, NodeKind, NodeView, SegmentView, view_verdicts, word
 from fuser_lab.report.identity_cache import cached_by_identity
 from fuser_lab.report.parts import Part, Parts
+from fuser_lab.report.subject import SegmentLike
 from fuser_lab.report.units import dtype_label, shape_label, tensor_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from fuser_lab.ir import Expr, Fusion
-    from fuser_lab.report.graph_views import EdgeKind, NodeKind
-    from fuser_lab.report.subject import SegmentLike
 
 COMPACT_FROM: Final = 40  # ops; beyond this, one line per box keeps a fusion on one screen
 _SAME: Final = frozenset({HINT, "cast"})  # ops of which the result has the name of the operand
@@ -441,8 +434,6 @@ def _tensor_node(node: str, kind: NodeKind, tensor: TensorView, called: str) -> 
         shape=shape_label(tensor),
         bytes=tensor_bytes(tensor),
         segment=None,
-        replica=False,
-        copies=1,
         text=f"{kind} {tensor.name}",
         called=(called,),
     )

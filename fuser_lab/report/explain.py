@@ -1,45 +1,40 @@
 """A plan explained: its segments, why adjacent ones are separate, and the whole decision log."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from fuser_lab.cost.verdict import Verdict
+from fuser_lab.ir import Fusion
 from fuser_lab.ir.tensor_names import named_text, names_by_tensor
 from fuser_lab.report.passes import view_passes
 from fuser_lab.report.text import decisions_text, plan_text
 from fuser_lab.report.units import bytes_label, plural
-from fuser_lab.segmentation import SegmenterOptions
+from fuser_lab.segmentation import Certificate, SegmentedFusion, SegmenterOptions, Why
+from fuser_lab.segmentation.events import DecisionLog
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
-    from fuser_lab.cost.verdict import Verdict
-    from fuser_lab.ir import Fusion
-    from fuser_lab.segmentation import Certificate, SegmentedFusion, Why
-    from fuser_lab.segmentation.events import DecisionLog
+class ExplainedPlan(Protocol):
+    """What is asked of a plan beyond what is drawn of it."""
 
-    class ExplainedPlan(Protocol):
-        """What is asked of a plan beyond what is drawn of it."""
+    name: str
+    strategy: str
+    hash: str
+    fusion: Fusion
+    target: str
+    options: SegmenterOptions
+    segments: Sequence[Any]
+    segmented: SegmentedFusion
+    crossing_bytes: Mapping[str, int]
+    bytes_crossing: int
+    decisions: DecisionLog
 
-        name: str
-        strategy: str
-        hash: str
-        fusion: Fusion
-        target: str
-        options: SegmenterOptions
-        segments: Sequence[Any]
-        segmented: SegmentedFusion
-        crossing_bytes: Mapping[str, int]
-        bytes_crossing: int
-        decisions: DecisionLog
+    def certificate(self) -> Certificate:
+        """Return what the plan costs and what every plan costs at least."""
 
-        def certificate(self) -> Certificate:
-            """Return what the plan costs and what every plan costs at least."""
-
-        def boundaries(self) -> tuple[Why, ...]:
-            """Return why segments with a tensor between them are separate."""
+    def boundaries(self) -> tuple[Why, ...]:
+        """Return why segments with a tensor between them are separate."""
 
 
 def explain_text(plan: Any, *, log: bool = False, certificate: bool = False) -> str:

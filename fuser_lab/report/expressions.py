@@ -1,15 +1,9 @@
 """One expression as a line of text."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir import Scalar
+from fuser_lab.ir import Expr, Scalar
 from fuser_lab.report.identity_cache import cached_by_identity
-
-if TYPE_CHECKING:
-    from fuser_lab.ir import Expr
 
 
 @cached_by_identity

@@ -1,19 +1,13 @@
 """A fusion that is not cut: its graph without boxes, as SVG and HTML."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from fuser_lab.ir import Expr, Fusion, TensorView, Val
 from fuser_lab.report.html import fragment
 from fuser_lab.report.markup import element
 from fuser_lab.report.svg import view_element
 from fuser_lab.report.units import bytes_label, plural
-from fuser_lab.report.view_model import view_plan
-
-if TYPE_CHECKING:
-    from fuser_lab.ir import Expr, Fusion, TensorView, Val
-    from fuser_lab.report.view_model import ViewModel
+from fuser_lab.report.view_model import ViewModel, view_plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

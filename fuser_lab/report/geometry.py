@@ -1,20 +1,16 @@
 """Where things are in a drawing: boxes, curves and the layout that holds them, in pixels with y downwards."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+from fuser_lab.report.layers import Point
 
-    from fuser_lab.report.layers import Point
-
-    Port = tuple[str, str]  # a node, and the tensor that leaves it there
-    # The centre of an edge's label, the corners of the segments at its ends, and the routes between them.
-    Places = tuple[Point | None, Point, Point, tuple[tuple[Point, ...], ...]]
+Port = tuple[str, str]  # a node, and the tensor that leaves it there
+# The centre of an edge's label, the corners of the segments at its ends, and the routes between them.
+Places = tuple[Point | None, Point, Point, tuple[tuple[Point, ...], ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +22,7 @@ class Box:
     width: float
     height: float
 
-    def shift(self, x: float, y: float) -> Box:
+    def shift(self, x: float, y: float) -> "Box":
         """Return the rectangle at another place."""
         return Box(x=self.x + x, y=self.y + y, width=self.width, height=self.height)
 
@@ -48,7 +44,7 @@ class Curve:
             math.floor(min(xs) - x), math.floor(min(ys) - y), math.ceil(max(xs) - x), math.ceil(max(ys) - y),
         )
 
-    def shift(self, x: float, y: float) -> Curve:
+    def shift(self, x: float, y: float) -> "Curve":
         """Return the edge at another place."""
         label = None if self.label is None else (self.label[0] + x, self.label[1] + y)
         return Curve(

@@ -1,15 +1,11 @@
 """The drawn parts of a plan: nodes, edges and segments, as plain data."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from fuser_lab.report.identity_cache import cached_by_identity
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 NodeKind = Literal["input", "op", "output", "segment"]
 EdgeKind = Literal["input", "inside", "boundary", "output"]
@@ -27,14 +23,14 @@ class NodeView:
     id: str
     kind: NodeKind
     label: str
-    tensor: str
-    tensors: tuple[str, ...]
-    dtype: str
-    shape: tuple[str, ...]
+    tensor: str = ""
+    tensors: tuple[str, ...] = ()
+    dtype: str = ""
+    shape: tuple[str, ...] = ()
     bytes: int
     segment: int | None
-    replica: bool
-    copies: int
+    replica: bool = False
+    copies: int = 1
     text: str
     detail: str = ""
     line: str = ""

@@ -1,14 +1,10 @@
 """A grid of coloured cells as static SVG: one number for each pair of values."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from fuser_lab.report import chart, measure, theme
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 _TOP, _FOOT, _HEIGHT = 14.0, 44.0, 26.0
 _NARROWEST: Final = 46.0  # pixels of a cell

@@ -1,27 +1,19 @@
 """Static HTML without a script: the notebook output of plans, segments, logs and timings."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 from xml.etree.ElementTree import Element
 
 from fuser_lab.report import theme
 from fuser_lab.report.markup import element, to_html
 from fuser_lab.report.pass_picture import rewrite_element
-from fuser_lab.report.passes import CHANGED
+from fuser_lab.report.passes import CHANGED, PassView
+from fuser_lab.report.subject import PlanLike
 from fuser_lab.report.svg import view_element
-from fuser_lab.report.tables import decision_reason, layout_table, line_table, segment_table, table_element
+from fuser_lab.report.tables import Table, decision_reason, layout_table, line_table, segment_table, table_element
 from fuser_lab.report.units import bytes_label, plural
-from fuser_lab.report.view_model import view_decisions, view_plan
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from fuser_lab.report.passes import PassView
-    from fuser_lab.report.subject import PlanLike
-    from fuser_lab.report.tables import Table
-    from fuser_lab.report.view_model import DecisionView, VerdictView, ViewModel
-    from fuser_lab.segmentation.events import Attempt
+from fuser_lab.report.view_model import DecisionView, VerdictView, ViewModel, view_decisions, view_plan
+from fuser_lab.segmentation.events import Attempt
 
 _MOST_DECISIONS: Final = 400  # in a notebook's output; the log itself holds all entries
 

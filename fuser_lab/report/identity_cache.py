@@ -1,12 +1,8 @@
 """Cached results for the next drawing: an edit makes a new plan of the same tensors and expressions."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Final, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Final, TypeVar
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")

@@ -12,22 +12,17 @@ A graph with a frame has a box around its items, with what leads into it and out
 it, or left and right beside it, at the height of the item that an annex belongs to.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import defaultdict
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from fuser_lab.report import order, ranks, spread
 from fuser_lab.report.wiring import Frame, Graph, Item, Point, Wire
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
 
 __all__ = ["Frame", "Graph", "Item", "Net", "Placed", "Point", "Wire", "place"]
 

@@ -5,26 +5,18 @@ makes it. Time is near linear in the size of the graph; an edit lays out only th
 once more between the others, in the same order unless another has fewer crossings.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from fuser_lab.report import measure
-from fuser_lab.report.geometry import Box, Curve, Inside, Key, Layout, Memory, Same, Way
-from fuser_lab.report.layers import Frame, Graph, Item, Wire, place
+from fuser_lab.report.geometry import Box, Curve, Inside, Key, Layout, Memory, Places, Port, Same, Way
+from fuser_lab.report.layers import Frame, Graph, Item, Placed, Point, Wire, place
 from fuser_lab.report.measure import GAP
 from fuser_lab.report.parts import Parts, crossing, edges_by_segment, nodes_but, nodes_by_segment
 from fuser_lab.report.ranks import between
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from fuser_lab.report.geometry import Places, Port
-    from fuser_lab.report.layers import Placed, Point
-    from fuser_lab.report.view_model import EdgeView, NodeView, SegmentView, ViewModel
+from fuser_lab.report.view_model import EdgeView, NodeView, SegmentView, ViewModel
 
 MARGIN = 11.0  # pixels around the whole drawing
 PADDING = 16.0  # pixels between the sides of a segment's frame and its nodes

@@ -1,19 +1,13 @@
 """A decision log as a picture: one row per attempt, one column per expression, marks for those it concerns."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from fuser_lab.report import chart, measure, theme
 from fuser_lab.report.tables import decision_reason
 from fuser_lab.report.units import plural
-from fuser_lab.report.view_model import view_decisions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from fuser_lab.report.view_model import DecisionView
-    from fuser_lab.segmentation.events import Attempt
+from fuser_lab.report.view_model import DecisionView, view_decisions
+from fuser_lab.segmentation.events import Attempt
 
 _LEFT, _RIGHT, _ROW, _TOP = 190.0, 12.0, 15.0, 20.0
 _WIDEST, _NARROWEST = 34.0, 6.0

@@ -1,17 +1,12 @@
 """The size of text and the lines on each box, so that layout and drawing agree without access to fonts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from fuser_lab.ir.tensor_names import full_name, short_name
 from fuser_lab.report import theme
 from fuser_lab.report.units import bytes_label, plural
-
-if TYPE_CHECKING:
-    from fuser_lab.report.view_model import EdgeView, NodeView, SegmentView
+from fuser_lab.report.view_model import EdgeView, NodeView, SegmentView
 
 NAME_SIZE = 13.0  # pixels of the font of names
 _FAR_SIZE = 18.4  # pixels of a name at the least scale at which the explorer opens a picture, 11 on the screen

@@ -1,15 +1,11 @@
 """The bytes that are alive while the units of a captured step run, as numbers and as static SVG."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fuser_lab.report import chart, theme
 from fuser_lab.report.units import bytes_label
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _WIDTH: Final = 900.0  # pixels of the picture
 _HEIGHT: Final = 170.0  # pixels of the picture

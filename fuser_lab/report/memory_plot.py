@@ -1,17 +1,12 @@
 """Memory use while the segments of a plan run, in run order, as numbers and as static SVG."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fuser_lab.report import chart, measure, theme
+from fuser_lab.report.subject import PlanLike
 from fuser_lab.report.units import bytes_label, tensor_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fuser_lab.report.subject import PlanLike
 
 _WIDTH: Final = 660.0  # pixels of the picture
 _LEFT, _RIGHT, _TOP = 66.0, 150.0, 16.0

@@ -1,14 +1,9 @@
 """A plan as a Mermaid flowchart, which issue trackers render."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from fuser_lab.ir.tensor_names import full_name
 from fuser_lab.report.units import bytes_label
-
-if TYPE_CHECKING:
-    from fuser_lab.report.view_model import NodeView, ViewModel
+from fuser_lab.report.view_model import NodeView, ViewModel
 
 _SHAPES = {"segment": ('["', '"]'), "input": ('(["', '"])'), "op": ('["', '"]'), "output": ('{{"', '"}}')}
 

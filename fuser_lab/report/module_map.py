@@ -5,8 +5,6 @@ torch runs. Calls share a box only if no path leads out of the box and back, oth
 again.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -68,12 +66,12 @@ class CallGraph:
 
 
     @cached_property
-    def counted(self) -> dict[tuple[int, ...], _Counts]:
+    def counted(self) -> "dict[tuple[int, ...], _Counts]":
         """Counts of sets of calls, cached: each redraw of a map opens or closes few boxes."""
         return {}
 
     @cached_property
-    def levels(self) -> dict[tuple[Path, tuple[int, ...], bool], _Level]:
+    def levels(self) -> "dict[tuple[Path, tuple[int, ...], bool], _Level]":
         """The levels drawn so far, cached."""
         return {}
 
@@ -93,7 +91,7 @@ class Link:
 class Inside:
     """The boxes of one level in run order, and the links between them."""
 
-    boxes: tuple[ModuleBox, ...]
+    boxes: "tuple[ModuleBox, ...]"
     links: tuple[Link, ...]
 
 
@@ -128,7 +126,7 @@ class ModuleBox:
         """The number of modules that a box represents."""
         return self.turns * self.times
 
-    def each(self) -> list[ModuleBox]:
+    def each(self) -> "list[ModuleBox]":
         """Return the box and all boxes drawn inside it."""
         return [self, *(box for inner in (self.inside.boxes if self.inside else ()) for box in inner.each())]
 
@@ -211,7 +209,7 @@ class _Builder:
                 boxes.append(self._box(f"{'.'.join(path)}#{place}", leaf, name, path, group_calls))
         return Inside(boxes=tuple(boxes), links=drawn_level.links)
 
-    def _level(self, path: Path, calls: tuple[int, ...]) -> _Level:
+    def _level(self, path: Path, calls: tuple[int, ...]) -> "_Level":
         """Return the boxes of a level in order, regardless of which are open."""
         graph, depth = self._graph, len(path)
         cached = graph.levels.get((path, calls, self._folded))
@@ -238,7 +236,7 @@ class _Builder:
         return built
 
     def _pattern(
-        self, path: Path, fold: _Fold, modules: Mapping[str, Sequence[int]], calls: Sequence[int], level: int,
+        self, path: Path, fold: "_Fold", modules: Mapping[str, Sequence[int]], calls: Sequence[int], level: int,
     ) -> ModuleBox:
         """Return a box of alternating modules; it opens into the first of each."""
         shown = _fold_name(fold.names)
@@ -267,7 +265,7 @@ class _Builder:
         inside = self._inside(path, first, level + 1) if is_open else None
         return self._box(name_id, "module", shown, path, calls, times=len(names), inside=inside)
 
-    def _folds(self, depth: int, modules: Mapping[str, Sequence[int]]) -> list[_Fold]:
+    def _folds(self, depth: int, modules: Mapping[str, Sequence[int]]) -> "list[_Fold]":
         """Return the names of modules in runs of neighbours that are equal or alternate repeatedly."""
         looks: list[object] = []
         for name, calls in modules.items():

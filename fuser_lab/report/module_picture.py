@@ -1,23 +1,17 @@
 """The boxes of a module map as SVG: nested levels, each in layers from top to bottom."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from xml.etree.ElementTree import Element
 
 from fuser_lab.report import measure, theme
-from fuser_lab.report.layers import Graph, Item, Wire, place
+from fuser_lab.report.layers import Graph, Item, Placed, Point, Wire, place
 from fuser_lab.report.markup import element, to_html
+from fuser_lab.report.module_map import Link, ModuleBox
 from fuser_lab.report.svg import edge_width
 from fuser_lab.report.units import bytes_label, plural
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fuser_lab.report.layers import Placed, Point
-    from fuser_lab.report.module_map import Link, ModuleBox
 
 _PADDING: Final = 14.0  # pixels between a frame and its boxes
 _HEAD: Final = 28.0  # pixels of a frame's title
@@ -39,7 +33,7 @@ class _Drawn:
     width: float
     height: float
     level: Placed | None = None
-    inside: tuple[_Drawn, ...] = ()
+    inside: "tuple[_Drawn, ...]" = ()
     forward: tuple[Link, ...] = ()
 
 

@@ -1,23 +1,16 @@
 """A view model in which a module's ops are one box that opens into its modules and ops."""
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
-from fuser_lab.report.graph_views import NodeView
+from fuser_lab.report.graph_views import EdgeView, NodeView, SegmentView
 from fuser_lab.report.identity_cache import cached_by_identity
 from fuser_lab.report.module_map import Call, CallGraph, Flow, Groups, Path, parts_of
 from fuser_lab.report.parts import Parts
 from fuser_lab.report.units import plural
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    from fuser_lab.report.graph_views import EdgeView, SegmentView
-    from fuser_lab.report.view_model import ViewModel
+from fuser_lab.report.view_model import ViewModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,14 +126,9 @@ def _node(fold: ModuleFold, view: ViewModel, label: str) -> NodeView:
         id=fold.id,
         kind="segment",
         label=label,
-        tensor="",
         tensors=names,
-        dtype="",
-        shape=(),
         bytes=0,
         segment=fold.segment,
-        replica=False,
-        copies=1,
         text=f"Module {fold.path}: {count} ({', '.join(ops)})",
         detail=f"{count}: {most}{', …' if len(ops) > 2 else ''}",
         module=fold.path,

@@ -1,14 +1,9 @@
 """The order of items and bends within the ranks of a layered drawing, with few crossings."""
 
-from __future__ import annotations
-
 from bisect import bisect_right, insort
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _SWEEPS = 12  # passes over all layers, down and up in turn
 _MOST_WORSE = 2  # sweeps without fewer crossings, after which there are hardly ever fewer

@@ -1,22 +1,17 @@
 """The report: one HTML file with the explorer's own script and precomputed plans."""
 
-from __future__ import annotations
-
 import base64
 import zlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
+from xml.etree.ElementTree import Element
 
 from fuser_lab.files.json_text import json_text
 from fuser_lab.report import theme
 from fuser_lab.report.collapse import collapse
 from fuser_lab.report.html import plan_parts
 from fuser_lab.report.markup import element, to_html
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from xml.etree.ElementTree import Element
-
-    from fuser_lab.report.view_model import ViewModel
+from fuser_lab.report.view_model import ViewModel
 
 # The browser itself blocks all network requests of the page.
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"

@@ -4,8 +4,6 @@ A cut near the inputs renumbers every later segment, and with it thousands of no
 segments shows few of them, so the rest are not made.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

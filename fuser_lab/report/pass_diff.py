@@ -1,17 +1,12 @@
 """The change of a rewrite: the ops around it, before and after, side by side."""
 
-from __future__ import annotations
-
 import enum
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from fuser_lab.ir import Expr, Fusion
 from fuser_lab.report.expressions import expr_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
-    from fuser_lab.ir import Expr, Fusion
 
 MOST_DRAWN: Final = 40  # ops of one side
 _MOST_BESIDE: Final = 4  # unchanged producers, and readers, drawn beside an op

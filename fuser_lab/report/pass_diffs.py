@@ -1,22 +1,16 @@
 """The steps between a definition and the fusion that is cut, each with its change, for text and notebooks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
+from xml.etree.ElementTree import Element
 
 from fuser_lab.report.html import fragment
 from fuser_lab.report.markup import element
 from fuser_lab.report.pass_diff import lines_of
 from fuser_lab.report.pass_picture import rewrite_element
-from fuser_lab.report.passes import view_steps
+from fuser_lab.report.passes import PassView, view_steps
 from fuser_lab.report.units import plural
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
-
-    from fuser_lab.report.passes import PassView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

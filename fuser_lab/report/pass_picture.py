@@ -1,21 +1,14 @@
 """A rewrite of a fusion as a picture: the changed ops and their neighbours, before and after side by side."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-from xml.etree.ElementTree import fromstring
+from typing import Final
+from xml.etree.ElementTree import Element, fromstring
 
 from fuser_lab.report import chart, layers, measure, theme
-from fuser_lab.report.pass_diff import Mark
+from fuser_lab.report.layers import Point
+from fuser_lab.report.pass_diff import Mark, OpMark, Rewrite, RewriteSide
 from fuser_lab.report.units import plural
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from xml.etree.ElementTree import Element
-
-    from fuser_lab.report.layers import Point
-    from fuser_lab.report.pass_diff import OpMark, Rewrite, RewriteSide
 
 _GAP, _RANK_GAP, _TOP, _MARGIN, _HEIGHT, _PADDING = 14.0, 22.0, 30.0, 10.0, 24.0, 9.0
 _GUTTER, _NARROWEST = 28.0, 150.0

@@ -1,22 +1,16 @@
 """The history of a fusion before it was cut: the passes that changed it and how, those without effect, those off."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import unified_diff
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fuser_lab.definition.binding import bind
-from fuser_lab.passes import PASSES
+from fuser_lab.ir import Expr, Fusion
+from fuser_lab.passes import PASSES, Pass
 from fuser_lab.report.expressions import expr_text
 from fuser_lab.report.pass_diff import Rewrite, rewrite_of
 from fuser_lab.segmentation.options import run_passes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fuser_lab.ir import Expr, Fusion
-    from fuser_lab.passes import Pass
 
 CONCRETIZE, SEGMENTER = "concretize", "segmenter"  # steps that are not passes, by the names of their views
 _WHILE_CUT = "Rewrites made while the fusion was cut: variances from sums of squares, casts where segments meet."

@@ -5,23 +5,15 @@ around its corner or its middle, a wire around its tip) and without segment numb
 with unchanged markup stay in the page and only move.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from fuser_lab.report import measure
-from fuser_lab.report.geometry import Box
+from fuser_lab.report.geometry import Box, Curve, Inside
+from fuser_lab.report.layers import Point
 from fuser_lab.report.svg import Painter, hints_of
-from fuser_lab.report.view_model import NodeView, SegmentView
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fuser_lab.report.geometry import Curve, Inside
-    from fuser_lab.report.layers import Point
-    from fuser_lab.report.view_model import EdgeView, NodeKind, ViewModel
+from fuser_lab.report.view_model import EdgeView, NodeKind, NodeView, SegmentView, ViewModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

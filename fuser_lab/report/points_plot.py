@@ -1,15 +1,11 @@
 """Points over two linear axes as static SVG: medians with their intervals, joined by lines."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fuser_lab.report import chart, theme
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _WIDTH, _HEIGHT = 660.0, 300.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 78.0, 130.0, 16.0, 46.0

@@ -4,15 +4,11 @@ The method is the network simplex of E. Gansner, E. Koutsofios, S. North, K.-P. 
 graphs", IEEE Trans. Software Eng. 19(3), 1993.
 """
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from fuser_lab.report.wiring import Graph
+from fuser_lab.report.wiring import Graph
 
 _MOST_WORK = 500_000  # steps through nodes and edges, about 50 ms of processor time; later exchanges gain little
 
@@ -138,8 +134,7 @@ def _longest(spans: Sequence[int], edges: Sequence[Edge], excess: Sequence[int])
             if not waiting[m]:
                 ready.append(m)
     if len(ready) < count:
-        msg = f"{count - len(ready)} of {count} items cannot be ranked: the wires form a cycle"
-        raise ValueError(msg)
+        raise ValueError(f"{count - len(ready)} of {count} items cannot be ranked: the wires form a cycle")
     for n in reversed(ready):
         if excess[n] > 0 and after[n]:
             ranks[n] = min([ranks[m] for m in after[n]]) - spans[n]

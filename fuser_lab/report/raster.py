@@ -1,7 +1,5 @@
 """Pictures as PNG, drawn by a browser: converters do not support the CSS variables of the pictures' colours."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -51,8 +49,7 @@ def rasterize(svg: str) -> bytes:
                 [browser, *options, drawing.as_uri()], capture_output=True, check=False, timeout=_SECONDS,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            msg = f"the browser {browser} made no PNG: {error}; .svg and .html need none."
-            raise UnsupportedError(msg) from None
+            raise UnsupportedError(f"the browser {browser} made no PNG: {error}; .svg and .html need none.") from None
         if not picture.exists():
             msg = f"the browser {browser} made no PNG; .svg and .html need none, and FUSER_LAB_BROWSER names another."
             raise UnsupportedError(msg)
@@ -65,8 +62,7 @@ def _browser() -> str:
     there = (*filter(None, map(shutil.which, BROWSERS)), *(place for place in _PLACES if Path(place).exists()))
     if asked or there:
         return asked or there[0]
-    msg = (
+    raise UnsupportedError(
         "a PNG needs a browser that draws it, chromium, chrome or edge, and none was found: install one (on Debian: "
         "apt-get install chromium), or set FUSER_LAB_BROWSER to the path of one; .svg and .html need nothing."
     )
-    raise UnsupportedError(msg)

@@ -1,20 +1,14 @@
 """Tables as plain numbers, for CSV: column names contain the units, and spaces separate the names in a cell."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from fuser_lab.cost.measured_times import Timings
 from fuser_lab.report.tables import decision_reason
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from fuser_lab.cost.measured_times import Timings
-    from fuser_lab.report.view_model import DecisionView, SegmentView, ViewModel
+from fuser_lab.report.view_model import DecisionView, SegmentView, ViewModel
 
 Cell = str | int | float | bool | None
 

@@ -1,16 +1,11 @@
 """Repeating runs of segments, such as the layers of a model."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fuser_lab.report.parts import crossing
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fuser_lab.report.view_model import ViewModel
+from fuser_lab.report.view_model import ViewModel
 
 _LONGEST: Final = 64  # segments of one period
 _FEWEST: Final = 3  # repetitions that are worth folding

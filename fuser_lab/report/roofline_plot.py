@@ -1,27 +1,20 @@
 """The roofline of a plan's segments, as numbers and as static SVG, with arrows from the segments of another plan."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from fuser_lab.cost.device import DEFAULT
-from fuser_lab.ir import OpKind
+from fuser_lab.cost.device import DEFAULT, Device
+from fuser_lab.cost.traffic import CostModel
+from fuser_lab.ir import Expr, OpKind, TensorView
 from fuser_lab.report import chart, theme
 from fuser_lab.report.identity_cache import cached_by_identity
 from fuser_lab.report.measure import LABEL_SIZE, sans_width
 from fuser_lab.report.memory_plot import bytes_of
+from fuser_lab.report.subject import PlanLike, SegmentLike
 from fuser_lab.report.tables import Table
 from fuser_lab.report.units import bytes_label, seconds_label, three_digits
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from fuser_lab.cost.device import Device
-    from fuser_lab.cost.traffic import CostModel
-    from fuser_lab.ir import Expr, TensorView
-    from fuser_lab.report.subject import PlanLike, SegmentLike
 
 _COUNTED: Final = frozenset({OpKind.POINTWISE, OpKind.RANDOM})
 _WIDTH, _HEIGHT = 660.0, 300.0
@@ -57,7 +50,7 @@ class Roof:
     fp32: float | None = None
 
     @classmethod
-    def of(cls, device: Device) -> Roof:
+    def of(cls, device: Device) -> "Roof":
         """Return the roof of a GPU from its data sheet."""
         return cls(name=device.name, bandwidth=device.bandwidth, fp32=device.fp32)
 

@@ -1,9 +1,8 @@
 """Views as files; the extension selects the format."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fuser_lab.arguments import PATH, brief
 from fuser_lab.errors import InputError
@@ -13,18 +12,12 @@ from fuser_lab.report.html import decisions_html, document, plan_page, table_htm
 from fuser_lab.report.log_picture import decisions_svg
 from fuser_lab.report.mermaid import view_mermaid
 from fuser_lab.report.raster import rasterize
-from fuser_lab.report.records import decision_records, op_records, records_csv, segment_records
+from fuser_lab.report.records import Records, decision_records, op_records, records_csv, segment_records
+from fuser_lab.report.subject import PlanLike
 from fuser_lab.report.svg import view_svg
-from fuser_lab.report.tables import op_table, table_text
+from fuser_lab.report.tables import Table, op_table, table_text
 from fuser_lab.report.text import decisions_text, view_text
 from fuser_lab.report.view_model import ViewModel, view_decisions, view_plan
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from fuser_lab.report.records import Records
-    from fuser_lab.report.subject import PlanLike
-    from fuser_lab.report.tables import Table
 
 Writers = dict[str, "Callable[[], str | bytes]"]
 
@@ -57,8 +50,7 @@ def write_file(caller: str, target: Path, made: str | bytes) -> Path:
     try:
         target.write_bytes(made if isinstance(made, bytes) else made.encode())
     except OSError as error:
-        msg = f"{caller} cannot be saved as {brief(str(target))}: {error.strerror}."
-        raise InputError(msg) from None
+        raise InputError(f"{caller} cannot be saved as {brief(str(target))}: {error.strerror}.") from None
     return target
 
 

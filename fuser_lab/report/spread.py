@@ -5,16 +5,11 @@ violators; M. Ayer et al., "An empirical distribution function for sampling with
 Stat. 26(4), 1955), swept down and up.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fuser_lab.report.order import Links
+from fuser_lab.report.order import Links
 
 _SWEEPS = 12  # passes over all layers, down and up in turn
 _STILL = 0.5  # pixels by which a sweep may differ from the one before it, apart from a shift of all, to be the last one

@@ -1,13 +1,9 @@
 """The views' requirements for a plan: protocols that Plan, and small substitutes in tests, satisfy structurally."""
 
-from __future__ import annotations
+from collections.abc import Sequence
+from typing import Protocol
 
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fuser_lab.ir import Expr, Fusion, TensorView, Val
+from fuser_lab.ir import Expr, Fusion, TensorView, Val
 
 
 class SegmentLike(Protocol):

@@ -4,31 +4,25 @@ It is written directly as text: a fusion of 300 operations is redrawn after each
 tree of elements took ten times as long.
 """
 
-from __future__ import annotations
-
 import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
 from html import escape
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from xml.etree.ElementTree import Element, fromstring
 
 from fuser_lab.ir.tensor_names import full_name, named_text
 from fuser_lab.report import measure, theme
+from fuser_lab.report.geometry import Box, Curve
+from fuser_lab.report.layers import Point
 from fuser_lab.report.layout import PADDING, RIM, lay_out
 from fuser_lab.report.markup import clean
+from fuser_lab.report.subject import PlanLike
 from fuser_lab.report.units import bytes_label, plural
-from fuser_lab.report.view_model import view_plan
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from fuser_lab.report.geometry import Box, Curve
-    from fuser_lab.report.layers import Point
-    from fuser_lab.report.subject import PlanLike
-    from fuser_lab.report.view_model import EdgeView, NodeView, SegmentView, ViewModel
+from fuser_lab.report.view_model import EdgeView, NodeView, SegmentView, ViewModel, view_plan
 
 _XMLNS: Final = "http://www.w3.org/2000/svg"
 SPACE: Final = "\u2002"  # between the name in a box and what follows

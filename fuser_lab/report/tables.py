@@ -1,19 +1,13 @@
 """Tables that text, HTML, pandas and the widget share: segments, decisions, timings."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element
 
 from fuser_lab.ir.tensor_names import named_text
 from fuser_lab.report.markup import element
 from fuser_lab.report.units import bytes_label
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from fuser_lab.report.view_model import DecisionView, LayoutView, SegmentView, ViewModel
+from fuser_lab.report.view_model import DecisionView, LayoutView, SegmentView, ViewModel
 
 _WIDEST = 46  # characters of a cell in a text
 
@@ -36,7 +30,7 @@ class Table:
             "strong": sorted(self.strong),
         }
 
-    def with_names(self, called: Mapping[str, str]) -> Table:
+    def with_names(self, called: Mapping[str, str]) -> "Table":
         """Return the table with the user's names of tensors before the fusion's."""
         rows = tuple(tuple(named_text(cell, called) for cell in row) for row in self.rows)
         return replace(self, rows=rows) if called else self

@@ -1,20 +1,21 @@
 """Plans, logs and answers as plain text."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from fuser_lab.ir.tensor_names import named_text
+from fuser_lab.report.subject import PlanLike
 from fuser_lab.report.tables import decision_reason, layout_table, line_table, segment_table, table_text
 from fuser_lab.report.units import bytes_label, plural
-from fuser_lab.report.view_model import view_decisions, view_plan
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from fuser_lab.report.subject import PlanLike
-    from fuser_lab.report.view_model import DecisionView, Header, SegmentView, VerdictView, ViewModel
-    from fuser_lab.segmentation.events import Attempt
+from fuser_lab.report.view_model import (
+    DecisionView,
+    Header,
+    SegmentView,
+    VerdictView,
+    ViewModel,
+    view_decisions,
+    view_plan,
+)
+from fuser_lab.segmentation.events import Attempt
 
 
 def plan_text(plan: PlanLike, *, title: str | None = None) -> str:

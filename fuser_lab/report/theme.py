@@ -1,7 +1,5 @@
 """Colours, patterns and the style sheet shared by every view."""
 
-from __future__ import annotations
-
 from typing import Final
 
 # Okabe and Ito's hues, darkened or lightened until white (light) or black (dark) text is legible on them; distinct for

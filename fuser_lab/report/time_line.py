@@ -4,23 +4,18 @@ A gap is what passes before a kernel starts: its launch, or the pause after the 
 up to the time of the plan.
 """
 
-from __future__ import annotations
-
 import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fuser_lab.cost.device import THIS_CPU
 from fuser_lab.report import chart, measure, theme
 from fuser_lab.report.roofline_plot import device_of, is_label_of
+from fuser_lab.report.subject import PlanLike
 from fuser_lab.report.tables import Table
 from fuser_lab.report.units import seconds_label
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from fuser_lab.report.subject import PlanLike
-    from fuser_lab.report.view_model import SegmentView
+from fuser_lab.report.view_model import SegmentView
 
 GAPS: Final = "gaps"
 _WIDTH: Final = 660.0  # pixels of the picture

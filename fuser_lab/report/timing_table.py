@@ -1,22 +1,18 @@
 """Timings as a table: one row per segment, a total row per plan, units in the headings."""
 
-from __future__ import annotations
-
 import math
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from fuser_lab.cost.measured_times import TimingRow, Timings
 from fuser_lab.report.bars import Bar
 from fuser_lab.report.tables import Table, table_text
 from fuser_lab.report.time_line import excess_text
 from fuser_lab.report.units import bytes_label, seconds_label, three_digits
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pandas as pd
-
-    from fuser_lab.cost.measured_times import TimingRow, Timings
 
 _NOT_MEASURED: Final = "not measured"
 _WIDTH: Final = 100  # characters of a line of text
@@ -154,7 +150,7 @@ def timings_text(timings: Timings) -> str:
     return "\n".join(filter(None, (table_text(timing_table(timings)), note)))
 
 
-def timings_frame(timings: Timings, *, verbose: bool = False) -> pd.DataFrame:
+def timings_frame(timings: Timings, *, verbose: bool = False) -> "pd.DataFrame":
     """Return the numbers as a DataFrame with units in the column names; the row of a whole plan is ``total``.
 
     ``verbose`` adds the device of each row and its deviation from the reference as a share of the rounding bound.

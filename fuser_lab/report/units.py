@@ -1,16 +1,11 @@
 """Numbers and types as readable text."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from fuser_lab.cost.amounts import bytes_label, seconds_label, three_digits
 from fuser_lab.dtypes import DataType
+from fuser_lab.ir import TensorView
 from fuser_lab.report.identity_cache import cached_by_identity
-
-if TYPE_CHECKING:
-    from fuser_lab.ir import TensorView
 
 _SHORT_DTYPES = {
     DataType.Double: "f64",

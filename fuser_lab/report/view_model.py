@@ -1,16 +1,14 @@
 """The common description of a plan that text, SVG, HTML and the widget use."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fuser_lab.files.json_text import json_text
 from fuser_lab.ir.tensor_names import names_by_tensor
 from fuser_lab.passes import annotations_of
-from fuser_lab.report.drawing import COMPACT_FROM, Drawing
+from fuser_lab.report.drawing import COMPACT_FROM, Drawing, Drawn
 from fuser_lab.report.graph_views import (
     EdgeKind,
     EdgeView,
@@ -23,15 +21,10 @@ from fuser_lab.report.graph_views import (
 )
 from fuser_lab.report.parts import crossing, node_called, rough, select
 from fuser_lab.report.passes import PassView, view_passes
+from fuser_lab.report.subject import PlanLike
 from fuser_lab.report.units import tensor_bytes
-from fuser_lab.segmentation.events import groups_text
-from fuser_lab.segmentation.layouts import order_text
-
-if TYPE_CHECKING:
-    from fuser_lab.report.drawing import Drawn
-    from fuser_lab.report.subject import PlanLike
-    from fuser_lab.segmentation.events import Attempt
-    from fuser_lab.segmentation.layouts import BoundaryLayout
+from fuser_lab.segmentation.events import Attempt, groups_text
+from fuser_lab.segmentation.layouts import BoundaryLayout, order_text
 
 __all__ = [
     "SCHEMA_VERSION", "AnnotationView", "DecisionView", "EdgeKind", "EdgeView", "Header", "LayoutView", "NodeKind",

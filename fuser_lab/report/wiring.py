@@ -1,7 +1,5 @@
 """What a layered drawing is made of: boxes and the wires between them."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -17,7 +17,7 @@ from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.dtypes import DataType, from_numpy
 from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.ir import Number
-from fuser_lab.ops.registry import Array
+from fuser_lab.ops.rules import Array
 from fuser_lab.targets import CPU, CUDA, holders, is_on_host
 
 _TORCH_NAMES = {
@@ -75,8 +75,7 @@ def kind_of(value: Any) -> str:
         return "cupy"
     if hasattr(value, "__array_interface__"):
         return "numpy"
-    msg = f"an input must be an array or a number, given {type(value).__name__}."
-    raise InputError(msg)
+    raise InputError(f"an input must be an array or a number, given {type(value).__name__}.")
 
 
 def describe(value: Any) -> TensorSpec | Number:
@@ -120,12 +119,10 @@ def _describe_torch(tensor: Any) -> TensorSpec:
         msg = f"dtype {tensor.dtype} is not a tensor type of a fusion; accepted are {', '.join(_TORCH_NAMES)}."
         raise InputError(msg)
     if str(tensor.layout) != "torch.strided":
-        msg = f"a tensor with layout {tensor.layout} cannot be an input; only strided tensors can."
-        raise InputError(msg)
+        raise InputError(f"a tensor with layout {tensor.layout} cannot be an input; only strided tensors can.")
     device = tensor.device
     if device.type not in holders():
-        msg = f"a tensor on device {device} cannot be an input; only {' and '.join(holders())} tensors can."
-        raise InputError(msg)
+        raise InputError(f"a tensor on device {device} cannot be an input; only {' and '.join(holders())} tensors can.")
     return TensorSpec(
         shape=tuple(tensor.shape), dtype=_TORCH_NAMES[name], strides=tuple(tensor.stride()), device=str(device),
     )

@@ -68,8 +68,7 @@ def checked_array(number: int, slot: Slot, value: Any) -> Any:
     spec = check_tensor(number, slot.tensor, describe(value))
     for axis, (size, planned) in enumerate(zip(spec.shape, slot.shape, strict=True)):
         if size != planned:
-            msg = f"{slot.name} has size {size} on axis {axis}; this plan is for size {planned}."
-            raise InputError(msg)
+            raise InputError(f"{slot.name} has size {size} on axis {axis}; this plan is for size {planned}.")
     return value
 
 
@@ -86,18 +85,15 @@ def check_out(slot: Slot, array: Any) -> None:
     if isinstance(spec, TensorSpec) and spec.shape == slot.shape and spec.dtype is tensor.dtype:
         return
     got = f"{spec.dtype.ir_name} {list(spec.shape)}" if isinstance(spec, TensorSpec) else spec
-    msg = f"out for {tensor.name} must be {tensor.dtype.ir_name} {list(slot.shape)}, given {got}."
-    raise InputError(msg)
+    raise InputError(f"out for {tensor.name} must be {tensor.dtype.ir_name} {list(slot.shape)}, given {got}.")
 
 
 def check_outs(slots: Sequence[Slot], out: object) -> None:
     """Raise unless ``out`` is a list with one entry per output: None, or an array of its shape and dtype."""
     if not isinstance(out, list | tuple):
-        msg = f"out must be a list of arrays, given {type(out).__name__}."
-        raise ArgumentTypeError(msg)
+        raise ArgumentTypeError(f"out must be a list of arrays, given {type(out).__name__}.")
     if len(out) != len(slots):
-        msg = f"the fusion returns {len(slots)} outputs, given {len(out)} arrays to write to."
-        raise InputError(msg)
+        raise InputError(f"the fusion returns {len(slots)} outputs, given {len(out)} arrays to write to.")
     for slot, array in zip(slots, out, strict=True):
         if array is not None:
             check_out(slot, array)
@@ -117,21 +113,18 @@ def check_writable(name: str, array: Any) -> None:
         msg = f"the fusion writes to its input {name} in place, but the given JAX array cannot be written to."
         raise InputError(msg)
     if not is_torch(array) and hasattr(array, "__array_interface__") and not np.asarray(array).flags.writeable:
-        msg = f"the fusion writes to its input {name} in place, but the given array is read-only."
-        raise InputError(msg)
+        raise InputError(f"the fusion writes to its input {name} in place, but the given array is read-only.")
 
 
 def check_disjoint(written: Mapping[str, Any]) -> None:
     """Raise InputError if elements of the arrays that a run writes, given by name, share memory."""
     for name, array in written.items():
         if overlaps_itself(array):
-            msg = f"{name} has elements that share memory; a run writes to them, so they must be distinct."
-            raise InputError(msg)
+            raise InputError(f"{name} has elements that share memory; a run writes to them, so they must be distinct.")
     if len(written) > 1:
         for (first, a), (second, b) in itertools.combinations(written.items(), 2):
             if may_overlap(a, b) and overlap(a, b):
-                msg = f"{first} and {second} share memory; a run writes to both, so they must not overlap."
-                raise InputError(msg)
+                raise InputError(f"{first} and {second} share memory; a run writes to both, so they must not overlap.")
 
 
 @dataclass(frozen=True, slots=True)

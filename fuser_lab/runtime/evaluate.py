@@ -225,8 +225,7 @@ def _select(expr: Expr, x: Any, index: Any) -> Any:
 def _cast(expr: Expr, x: Any) -> Any:
     if expr.out.dtype.is_integral and not expr.tensor_inputs[0].dtype.is_integral:
         # Torch's result for a number out of range depends on the device.
-        msg = f"a cast to {expr.out.dtype!r}"
-        raise NotImplementedError(msg)
+        raise NotImplementedError(f"a cast to {expr.out.dtype!r}")
     return x.to(getattr(torch_module(), TORCH_OF[expr.out.dtype]))
 
 

@@ -206,8 +206,7 @@ def _walk(base: Path, inner: tuple[str, ...]) -> Iterator[_Folder]:
         return
     link = base.lstat()
     if stat.S_ISLNK(link.st_mode) and link.st_uid not in {os.geteuid(), 0}:
-        msg = f"{base} is a link that belongs to another user"
-        raise _UntrustedError(msg)
+        raise _UntrustedError(f"{base} is a link that belongs to another user")
     descriptor = os.open(base, _OPEN_FOLDER)
     try:
         _check(base, descriptor)
@@ -239,11 +238,9 @@ def _check(path: Path, descriptor: int) -> None:
     """Raise if an open directory belongs to another user, or others may write to it."""
     status = os.fstat(descriptor)
     if status.st_uid != os.geteuid():
-        msg = f"{path} belongs to another user"
-        raise _UntrustedError(msg)
+        raise _UntrustedError(f"{path} belongs to another user")
     if status.st_mode & _OTHERS_WRITE:
-        msg = f"users other than its owner may write to {path} (chmod go-w changes that)"
-        raise _UntrustedError(msg)
+        raise _UntrustedError(f"users other than its owner may write to {path} (chmod go-w changes that)")
 
 
 def _tell(why: str) -> None:
@@ -286,8 +283,7 @@ def _secret(place: Path) -> bytes:
             folder.write("cache_key", secrets.token_bytes(_DIGEST))
             shared_secret = _known_secret(folder)
     if shared_secret is None:
-        msg = f"the secret in {place} differs from the one that was written."
-        raise OSError(msg)
+        raise OSError(f"the secret in {place} differs from the one that was written.")
     return shared_secret
 
 

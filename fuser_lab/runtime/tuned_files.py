@@ -137,6 +137,5 @@ def _parse(content: bytes) -> "KeptResult | str":
 def _result(record: Any) -> KeptResult:
     result = record_of(KeptResult, record, "the result")
     if not (result.before > 0 and result.after > 0):
-        msg = "its times are not positive"
-        raise UnreadableError(msg)
+        raise UnreadableError("its times are not positive")
     return replace(result, changes=tuple((nest, check_values(dict(values))) for nest, values in result.changes))

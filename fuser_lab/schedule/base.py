@@ -37,8 +37,7 @@ class Heuristics:
         """
         loops = choose_loops(space, target)
         if isinstance(loops, Refused):
-            msg = f"propose: {loops.reason}."
-            raise ScheduleError(msg)
+            raise ScheduleError(f"propose: {loops.reason}.")
         return loops
 
     @final

@@ -64,8 +64,7 @@ def apply_schedule(hand: HandSchedule, scheduler: SchedulerType, params: HandPar
         If the fusion already has transforms.
     """
     if hand.transforms:
-        msg = f"schedule: the fusion already has {len(hand.transforms)} transforms; undo them first."
-        raise ScheduleError(msg)
+        raise ScheduleError(f"schedule: the fusion already has {len(hand.transforms)} transforms; undo them first.")
     fusion = hand.scheduled.fusion
     refused = ""
     for form in forms_of(scheduler):
@@ -76,8 +75,7 @@ def apply_schedule(hand: HandSchedule, scheduler: SchedulerType, params: HandPar
             refused = refused or str(error)
         else:
             return
-    msg = f"schedule: the transforms of {scheduler.value} do not fit this fusion: {refused}"
-    raise UnsupportedError(msg)
+    raise UnsupportedError(f"schedule: the transforms of {scheduler.value} do not fit this fusion: {refused}")
 
 
 def forms_of(scheduler: SchedulerType) -> "tuple[LoopForm, ...]":
@@ -215,18 +213,15 @@ def _output_names(hand: HandSchedule) -> list[str]:
 def _reductions(fusion: Fusion) -> list[Expr]:
     reductions = [e for e in fusion.exprs if e.kind is OpKind.REDUCTION]
     if not reductions:
-        msg = "it has no reduction."
-        raise ScheduleError(msg)
+        raise ScheduleError("it has no reduction.")
     if any(len(e.outputs) > 1 for e in reductions):
-        msg = "Welford has three results."
-        raise ScheduleError(msg)
+        raise ScheduleError("Welford has three results.")
     return reductions
 
 
 def _without_reductions(fusion: Fusion) -> None:
     if any(expr.kind is OpKind.REDUCTION for expr in fusion.exprs):
-        msg = "it has a reduction."
-        raise ScheduleError(msg)
+        raise ScheduleError("it has a reduction.")
 
 
 def _reduced_axes(tensor: TensorView) -> tuple[int, ...]:
@@ -307,8 +302,7 @@ def _columns(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
     reference, kept_loops, reduced = _sections(hand)
     outer, inner = _arrange(hand, reference, [kept_loops, reduced])
     if not outer:
-        msg = "all axes are reduced."
-        raise ScheduleError(msg)
+        raise ScheduleError("all axes are reduced.")
     last = outer + inner - 1
     types: dict[int, ParallelType] = {}
     if params.rows > 1 or params.full:
@@ -356,8 +350,7 @@ def _transpose(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
     fastest = {name: axis for name in copies if (axis := _fastest(hand, name, reference)) is not None}
     other = next((axis for axis in fastest.values() if axis != count - 1), None)
     if other is None:
-        msg = "all inputs have the same fastest axis as the output."
-        raise ScheduleError(msg)
+        raise ScheduleError("all inputs have the same fastest axis as the output.")
     transposed = [name for name, axis in fastest.items() if axis == other]
     for name in transposed:
         hand.add("set_memory_type", name, memory_type=MemoryType.shared)

@@ -48,8 +48,7 @@ def with_rule(
     unknown = sorted(map(str, chosen - {scheduler.type.value for scheduler in base}))
     if unknown:
         names = ", ".join(scheduler.type.value for scheduler in base)
-        msg = f"with_rule: unknown scheduler {short_text(unknown[0])}; choose from {names}."
-        raise InputError(msg)
+        raise InputError(f"with_rule: unknown scheduler {short_text(unknown[0])}; choose from {names}.")
     return tuple(
         RuledScheduler(scheduler, rule) if not chosen or scheduler.type.value in chosen else scheduler
         for scheduler in base

@@ -43,16 +43,14 @@ def check_values(values: Mapping[str, object]) -> Values:
     pairs: list[tuple[str, Value]] = []
     for name, value in sorted(values.items()):
         if name not in MEANINGS:
-            msg = f"with_params: unknown parameter {name!r}; choose from {', '.join(MEANINGS)}."
-            raise ArgumentTypeError(msg)
+            raise ArgumentTypeError(f"with_params: unknown parameter {name!r}; choose from {', '.join(MEANINGS)}.")
         if name == "threads" and isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_int, value)):
             pairs.append((name, (operator.index(value[0]), operator.index(value[1]))))
         elif (isinstance(value, bool) if name in FLAGS else _is_int(value)):
             pairs.append((name, value if isinstance(value, bool) else operator.index(value)))  # type: ignore[arg-type]
         else:
             if isinstance(value, int) and value.bit_length() > _BITS:
-                msg = f"with_params: {name} must fit in {_BITS} bits, given {short_text(value)}."
-                raise ScheduleError(msg)
+                raise ScheduleError(f"with_params: {name} must fit in {_BITS} bits, given {short_text(value)}.")
             kinds = {"threads": "an int or a pair of ints", **dict.fromkeys(FLAGS, "a bool")}
             msg = f"with_params: {name} must be {kinds.get(name, 'an int')}, given {short_text(value)}."
             raise ArgumentTypeError(msg)

@@ -209,8 +209,7 @@ class Chooser:
             count = f"{len(choices)} nest{'s' if len(choices) != 1 else ''} of loops"
             problem = f"the kernel has {count}, given nest {beyond}"
         if problem:
-            msg = f"with_params: {problem}."
-            raise ScheduleError(msg)
+            raise ScheduleError(f"with_params: {problem}.")
 
 
 def _proposal(space: Space, target: str, chosen: LoopSchedule, proposal: LoopSchedule) -> LoopSchedule:
@@ -230,8 +229,7 @@ def _proposal(space: Space, target: str, chosen: LoopSchedule, proposal: LoopSch
     # Values that follow from others are those of the heuristics if nothing differs.
     schedule, problem = with_values(space, target, chosen, differ) if differ else (chosen, "")
     if problem:
-        msg = f"propose: {problem}."
-        raise ScheduleError(msg)
+        raise ScheduleError(f"propose: {problem}.")
     return replace(schedule, reasons=proposal.reasons)
 
 

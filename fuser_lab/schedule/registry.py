@@ -150,11 +150,10 @@ def _check(schedulers: Iterable[Scheduler]) -> tuple[Scheduler, ...]:
         plain = _without_rules(scheduler)
         if plain not in SCHEDULERS:
             if not callable(plain.can_schedule):
-                msg = (
+                raise ArgumentTypeError(
                     f"schedulers: can_schedule of {short_text(plain)} must be a method, given "
                     f"{short_text(plain.can_schedule)}."
                 )
-                raise ArgumentTypeError(msg)
             check_called(f"schedulers: can_schedule of {plain!r}", plain.can_schedule, "facts", "device")
     return chosen
 

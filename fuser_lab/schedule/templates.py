@@ -264,8 +264,7 @@ def read(
     if from_loops is not None:
         return Reading(changes=(*changes, *from_loops), targets=(*targets, LOOPS_TARGET))
     if lines:
-        msg = f"{lines[0]}: a template cannot be combined with transforms that are not one ({because})."
-        raise ScheduleError(msg)
+        raise ScheduleError(f"{lines[0]}: a template cannot be combined with transforms that are not one ({because}).")
     return Reading(loops=loops, because=because)
 
 
@@ -275,8 +274,7 @@ def _target(line: Transform) -> str:
     registered = find(target)
     if registered is None or _KINDS[registered.form] != line.kind:
         fitting = ", ".join(name for name in names() if _KINDS[target_of(name).form] == line.kind)
-        msg = f"{line.kind}: target is {short_text(target)}; choose from {fitting}."
-        raise ScheduleError(msg)
+        raise ScheduleError(f"{line.kind}: target is {short_text(target)}; choose from {fitting}.")
     return target
 
 
@@ -290,8 +288,7 @@ def _of_lines(lines: Sequence[Transform], choices: Choices) -> tuple[LoopChange,
         now = choices(tuple(changes)) if changes else base
         if number not in range(len(now)):
             count = f"{len(now)} nest{'s' if len(now) != 1 else ''} of loops"
-            msg = f"{line.kind}: the kernel has {count}, given nest {number}."
-            raise ScheduleError(msg)
+            raise ScheduleError(f"{line.kind}: the kernel has {count}, given nest {number}.")
         values = _values(line, now[number])
         if values:
             changes.append(LoopChange(target=now[number].target, nest=number, values=values))
@@ -314,8 +311,7 @@ def _values(line: Transform, choice: NestChoice) -> Values:
     settings = dict(needed_values(choice, values))
     _, problem = with_values(choice.space, choice.target, choice.chosen, tuple(sorted(settings.items())))
     if problem:
-        msg = f"{line.kind}: {problem}."
-        raise ScheduleError(msg)
+        raise ScheduleError(f"{line.kind}: {problem}.")
     return tuple(sorted(settings.items()))
 
 
@@ -352,8 +348,7 @@ def _of_loops(
     hint = next((transform for transform in loops if transform.kind in OF_SCHEDULERS), None)
     if problem and hint is not None:
         where = "applies only to loops that the scheduler of a plan's segment writes, with legal parameters"
-        msg = f"{hint} {where}: {problem}."
-        raise ScheduleError(msg)
+        raise ScheduleError(f"{hint} {where}: {problem}.")
     if problem:
         return None, problem
     return ((LoopChange(target=choice.target, nest=choice.number, values=values),) if values else ()), ""

@@ -161,8 +161,7 @@ def fastest(
                 name = plan_name(plan, [other.name for other in plans.values()])
                 plans.setdefault(_content(plan), plan.renamed(name))
     if not plans:
-        msg = "fastest: no scheduler accepts some expression of the fusion, so no plan of it can run."
-        raise InputError(msg)
+        raise InputError("fastest: no scheduler accepts some expression of the fusion, so no plan of it can run.")
     choices = [Choice(plan=plan, predicted=plan.predicted_time().seconds) for plan in plans.values()]
     rows = sorted(choices, key=lambda choice: choice.predicted)
     if not measure:

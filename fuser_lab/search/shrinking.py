@@ -1,12 +1,11 @@
 """Reduce a fusion that is cut, or refused, to the smallest one that still is, for the same reason."""
 
-from __future__ import annotations
-
 import difflib
 import math
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fuser_lab.api.fusion_definition import FusionDefinition
 from fuser_lab.arguments import number, optional, short_text, takes, whole
@@ -16,16 +15,11 @@ from fuser_lab.definition.binding import bind, default_inputs
 from fuser_lab.definition.repro import read_script, script_text
 from fuser_lab.definition.spec import TensorSpec, spec
 from fuser_lab.errors import ArgumentTypeError, FuserLabError, InputError
-from fuser_lab.ir import Expr, Fusion, Scalar, TensorDomain, TensorView, Val, needed_exprs
+from fuser_lab.ir import Expr, Fusion, Number, Scalar, TensorDomain, TensorView, Val, needed_exprs
+from fuser_lab.plan import Plan
 from fuser_lab.plan.planning import definition_of, described_input, flatten, segment
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from fuser_lab.ir import Number
-    from fuser_lab.plan import Plan
-
-    Keep = Callable[[Plan], bool]
+Keep = Callable[[Plan], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +103,7 @@ def shrink(
     first = segment(bound.fusion, list(bound.inputs), **segment_options)
     holds, statement = _keeping(first, keep)
     if not holds(first):
-        msg = f"shrink: this does not hold in the plan of the given fusion: {statement}."
-        raise InputError(msg)
+        raise InputError(f"shrink: this does not hold in the plan of the given fusion: {statement}.")
     tried = 0
     ends = math.inf if seconds is None else time.monotonic() + seconds
 
@@ -154,18 +147,16 @@ def _keeping(plan: Plan, keep: object) -> tuple[Keep, str]:
         a, b = keep
         for name in keep:
             if name not in plan.fusion.tensors:
-                msg = f"shrink: keep names {name}, which is not a tensor of the plan."
-                raise InputError(msg)
+                raise InputError(f"shrink: keep names {name}, which is not a tensor of the plan.")
         cause = _cause(plan, a, b)
         text = f"{a} and {b} are in different segments"
         if cause is None:
             return lambda _: False, text
         return lambda plan: _cause(plan, a, b) == cause, f"{text} ({', '.join(cause)})"
-    msg = (
+    raise ArgumentTypeError(
         "shrink: keep must be two tensor names, a reason code, or a function of the plan; "
         f"given {short_text(keep)}."
     )
-    raise ArgumentTypeError(msg)
 
 
 def _widest_cut(plan: Plan) -> tuple[str, str]:
@@ -179,8 +170,7 @@ def _widest_cut(plan: Plan) -> tuple[str, str]:
         if tensor in plan.fusion.producers and homes[tensor.name].isdisjoint(homes[result.name])
     ]
     if not crossing:
-        msg = "shrink: no tensor passes between segments of this plan; pass keep to say what must remain."
-        raise InputError(msg)
+        raise InputError("shrink: no tensor passes between segments of this plan; pass keep to say what must remain.")
     tensor, result = max(crossing, key=lambda pair: pair[0].nbytes)
     return tensor.name, result.name
 
@@ -190,8 +180,7 @@ def _known_reason(code: str) -> str:
     if code not in codes:
         close = difflib.get_close_matches(code, codes, n=1)
         hint = f"; did you mean {close[0]}?" if close else "; docs/reasons.md lists them."
-        msg = f"shrink: keep is {short_text(code)}, which is not a reason code{hint}"
-        raise InputError(msg)
+        raise InputError(f"shrink: keep is {short_text(code)}, which is not a reason code{hint}")
     return code
 
 

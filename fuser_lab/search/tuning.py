@@ -226,13 +226,11 @@ def tune(
     """
     flat = flatten(inputs)
     if any(isinstance(value, TensorSpec) for value in flat):
-        msg = "tune: abstract inputs cannot run; give arrays (spec.materialize() makes one)."
-        raise InputError(msg)
+        raise InputError("tune: abstract inputs cannot run; give arrays (spec.materialize() makes one).")
     chosen = list(range(len(plan.segments))) if segments is None else list(segments)
     for number in chosen:
         if number not in range(len(plan.segments)):
-            msg = f"tune: segments must be from 0 to {len(plan.segments) - 1}, given {number!r}."
-            raise InputError(msg)
+            raise InputError(f"tune: segments must be from 0 to {len(plan.segments) - 1}, given {number!r}.")
     search = _Search(plan, flat, seconds, candidates, cancelled or (lambda: False))
     if callable(progress):
         return search.run(chosen, again=again, progress=progress)

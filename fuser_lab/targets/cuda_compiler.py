@@ -20,6 +20,5 @@ def chosen_compiler() -> str:
     """
     chosen = os.environ.get(VARIABLE) or DEFAULT_COMPILER
     if chosen not in COMPILERS:
-        msg = f"{VARIABLE} is {chosen!r}; it must be {' or '.join(map(repr, COMPILERS))}."
-        raise UnsupportedError(msg)
+        raise UnsupportedError(f"{VARIABLE} is {chosen!r}; it must be {' or '.join(map(repr, COMPILERS))}.")
     return chosen

@@ -98,8 +98,7 @@ class Target:
     def __post_init__(self) -> None:
         """Check the name, and fill in the label."""
         if re.fullmatch("[a-z][a-z0-9_]*", self.name) is None:
-            msg = f"Target: name is {self.name!r}; it must be a lower-case word."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"Target: name is {self.name!r}; it must be a lower-case word.")
         object.__setattr__(self, "label", self.label or self.name)
 
     @property
@@ -128,6 +127,5 @@ class Target:
         kind, colon, number = device.partition(":")
         is_number = self.is_numbered and number.isascii() and number.isdecimal() and len(number) <= _MOST_DIGITS
         if kind != self.name or (colon and not is_number):
-            msg = f"{device!r} is not a device of target {self.name!r}"
-            raise ValueError(msg)
+            raise ValueError(f"{device!r} is not a device of target {self.name!r}")
         return int(number) if number else None

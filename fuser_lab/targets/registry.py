@@ -15,8 +15,7 @@ def register(target: Target) -> Target:
         If the name is already registered.
     """
     if _TARGETS.setdefault(target.name, target) is not target:
-        msg = f"register: a target named {target.name!r} already exists."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"register: a target named {target.name!r} already exists.")
     return target
 
 

@@ -148,8 +148,7 @@ def _sheet(path: Path) -> AnswerSheet:
     try:
         content = content_of(path)
     except UnreadableError as error:
-        msg = f"read_answers: {short_text(path.name)} cannot be read ({error})."
-        raise InputError(msg) from None
+        raise InputError(f"read_answers: {short_text(path.name)} cannot be read ({error}).") from None
     try:
         data = parse_json(content)
         is_ours = (data["schema"], data["version"]) == (_SCHEMA, _VERSION)

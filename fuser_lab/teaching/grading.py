@@ -78,8 +78,7 @@ def agrees(predicted: Any, answer: Any, tolerance: Tolerance) -> bool | None:
     kind, kind_predicted = _kind(answer), _kind(predicted)
     if kind != kind_predicted:
         expected, actual = (_KINDS.get(either, f"a {either}") for either in (kind, kind_predicted))
-        msg = f"The answer is {expected}; the prediction is {answer_text(predicted)}, {actual}."
-        raise ArgumentTypeError(msg)
+        raise ArgumentTypeError(f"The answer is {expected}; the prediction is {answer_text(predicted)}, {actual}.")
     if kind == "text":
         return str(predicted).strip().casefold() == str(answer).strip().casefold()
     if kind == "number":
@@ -105,15 +104,13 @@ def _parts_agree(predicted: Any, answer: Mapping[Any, Any], tolerance: Tolerance
         raise ArgumentTypeError(msg)
     unknown = [name for name in predicted if name not in answer]
     if unknown:
-        msg = f"The question has no part {unknown[0]!r}; choose from {', '.join(map(str, answer))}."
-        raise InputError(msg)
+        raise InputError(f"The question has no part {unknown[0]!r}; choose from {', '.join(map(str, answer))}.")
     right = True
     for name, part in answer.items():
         try:
             right &= agrees(predicted.get(name), part, tolerance.part(name)) is True
         except FuserLabError as error:
-            msg = f"{name}: {error}"
-            raise ArgumentTypeError(msg) from None
+            raise ArgumentTypeError(f"{name}: {error}") from None
     return right
 
 

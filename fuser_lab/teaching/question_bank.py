@@ -77,16 +77,14 @@ def read_questions(path: str | Path) -> QuestionBank:
     try:
         data = tomllib.loads(decode(content_of(Path(path))))
     except (UnreadableError, tomllib.TOMLDecodeError, RecursionError) as error:
-        msg = (
+        raise InputError(
             f"read_questions: {short_text(Path(path).name)} cannot be read ({error}); it is a file beside the "
             "lessons."
-        )
-        raise InputError(msg) from None
+        ) from None
     try:
         entries = tuple(_entry(**entry) for entry in data["question"])
     except (KeyError, TypeError, AttributeError):
-        msg = f"read_questions: {short_text(Path(path).name)} is not a question bank: {_FORM}."
-        raise InputError(msg) from None
+        raise InputError(f"read_questions: {short_text(Path(path).name)} is not a question bank: {_FORM}.") from None
     return QuestionBank(name=Path(path).name, entries=entries)
 
 

@@ -170,11 +170,10 @@ class Explanation:
         try:
             return self.because.format_map(dict(facts))
         except (LookupError, ValueError, TypeError, AttributeError) as error:
-            msg = (
+            raise InputError(
                 f"Prediction.reveal: facts={arguments.short_text(dict(facts))} does not fit {self.because!r} "
                 f"({error!r})."
-            )
-            raise InputError(msg) from None
+            ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

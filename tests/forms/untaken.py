@@ -50,7 +50,7 @@ UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
     },
     "The values at one point of a nest have no loops.": {
         "codegen/nests": [
-            ("if isinstance(statement, Loop):", "return True"),
+            ("if isinstance(statement, ir.Loop):", "return True"),
         ],
     },
     "Writers give a loop the same bounds in all threads of a block; the verifier allows for others.": {
@@ -140,8 +140,8 @@ UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
     },
     "Loops over vectors, and branches in them, contain only values, stores and branches.": {
         "codegen/vectorize": [
-            ("case If():", "case _:"),
-            ("case Let(value=value) | Store(value=value):", "case _:"),
+            ("case ir.If():", "case _:"),
+            ("case ir.Let(value=value) | ir.Store(value=value):", "case _:"),
         ],
     },
     "An error follows: a schedule by hand has loops of a tensor that no reader has.": {

@@ -28,7 +28,7 @@ from fuser_lab.errors import FuserLabError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion, OpKind
 from fuser_lab.ops import COMPOSITES, OPS
-from fuser_lab.ops.registry import Array
+from fuser_lab.ops.rules import Array
 from fuser_lab.runtime.arrays import from_numpy_as, to_numpy
 from fuser_lab.runtime.cpu_kernels import cpu_has
 from fuser_lab.runtime.plan.executor import prepare

@@ -26,5 +26,4 @@ def __getattr__(name: str) -> object:
         from fuser_lab_widgets.model import ModelExplorer
 
         return ModelExplorer
-    msg = f"module 'fuser_lab_widgets' has no attribute {name!r}"
-    raise AttributeError(msg)
+    raise AttributeError(f"module 'fuser_lab_widgets' has no attribute {name!r}")

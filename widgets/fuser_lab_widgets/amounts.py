@@ -1,22 +1,16 @@
 """Times of plans for comparison: predicted for the target, by bytes on the device that ran, and measured."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from fuser_lab.cost.measured_times import Timings
+from fuser_lab.cost.kernel_time import Prediction
+from fuser_lab.cost.measured_times import TimingRow, Timings
+from fuser_lab.cost.traffic import CostModel
 from fuser_lab.report.timing_table import ratio_label, timing_table
 from fuser_lab.report.units import bytes_label, seconds_label
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from fuser_lab.cost.kernel_time import Prediction
-    from fuser_lab.cost.measured_times import TimingRow
-    from fuser_lab.cost.traffic import CostModel
-    from fuser_lab.report.view_model import Header
+from fuser_lab.report.view_model import Header
 
 _CPU: Final = "CPU"
 
@@ -124,7 +118,7 @@ class Amounts:
             for plan, row in self.measured.items() if row.median > 0
         }
 
-    def with_ratios(self, hashes: Sequence[str]) -> Amounts:
+    def with_ratios(self, hashes: Sequence[str]) -> "Amounts":
         """Return the amounts with measurements of these plans as ratios to the base."""
         timed = [key for key in hashes if key in self.measured and self.measured[key].median > 0]
         base = [self.measured[self.base]] if self.base in self.measured else []

@@ -1,36 +1,32 @@
 """The inspector's content for a selected edge, op, tensor or segment, as JSON-ready data."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, cast
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import FuserLabError, IllegalEdit
 from fuser_lab.passes.annotations import with_segment_set
 from fuser_lab.report.collapse import is_large
-from fuser_lab.report.repeats import blocks
+from fuser_lab.report.repeats import Block, blocks
 from fuser_lab.report.svg import edge_title, segment_text, segment_title
 from fuser_lab.report.tables import decision_reason
 from fuser_lab.report.units import bytes_label, plural
-from fuser_lab.report.view_model import view_decisions, view_layouts, view_verdicts
+from fuser_lab.report.view_model import (
+    AnnotationView,
+    EdgeView,
+    NodeView,
+    SegmentView,
+    VerdictView,
+    ViewModel,
+    view_decisions,
+    view_layouts,
+    view_verdicts,
+)
+from fuser_lab.segmentation.events import Attempt
 from fuser_lab.segmentation.layouts import layout_of
+from fuser_lab.segmentation.previews import EditPreview
 from fuser_lab_widgets import previews
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
-
-    from fuser_lab.report.repeats import Block
-    from fuser_lab.report.view_model import (
-        AnnotationView,
-        EdgeView,
-        NodeView,
-        SegmentView,
-        VerdictView,
-        ViewModel,
-    )
-    from fuser_lab.segmentation.events import Attempt
-    from fuser_lab.segmentation.previews import EditPreview
-    from fuser_lab_widgets.session import EditablePlan
+from fuser_lab_widgets.session import EditablePlan
 
 Answer = dict[str, Any]
 DECISIONS = 500  # attempts that are sent at a time

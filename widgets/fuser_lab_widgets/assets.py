@@ -1,7 +1,5 @@
 """The script and the style sheet of the live views, for the widget and for pages that embed them."""
 
-from __future__ import annotations
-
 from importlib.resources import files
 
 from fuser_lab.report import theme

@@ -1,21 +1,14 @@
 """Long computations, one at a time beside the kernel's loop, so that the kernel stays responsive."""
 
-from __future__ import annotations
-
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from fuser_lab.errors import FuserLabError
 from fuser_lab.process.ending import ending_when
 from fuser_lab.process.forks import renew_in_forks
-from fuser_lab_widgets.starting import start_work
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fuser_lab_widgets.starting import Postponed
-
+from fuser_lab_widgets.starting import Postponed, start_work
 
 PAUSE: Final = 0.3  # seconds, in which a page of 60 ops is painted: Python's threads would keep it waiting
 

@@ -1,25 +1,19 @@
 """Plans as data for the report: every answer that the widget would request from Python, computed in advance."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from fuser_lab import targets
+from fuser_lab.cost.traffic import CostModel
 from fuser_lab.report.diff import plan_diff
 from fuser_lab.report.modules import has_modules, module_folds
 from fuser_lab.report.repeats import blocks
 from fuser_lab.report.timing_table import timed_plans, timing_doubts, timing_note
-from fuser_lab.report.view_model import view_plan
+from fuser_lab.report.view_model import ViewModel, view_plan
 from fuser_lab_widgets import answers, lines, profiles, scenes, sources, tabs
 from fuser_lab_widgets.amounts import Amounts, target_name, times_table
 from fuser_lab_widgets.heat import heat
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fuser_lab.cost.traffic import CostModel
-    from fuser_lab.report.view_model import ViewModel
-    from fuser_lab_widgets.session import EditablePlan
+from fuser_lab_widgets.session import EditablePlan
 
 _MOST_LINKED: Final = 150  # maximum number of ops of a plan for linked lines and steps in a page
 _UNTIMED: Final = "The report contains no timings; fl.report(plans, path, fl.time(plans, inputs)) writes one that does."

@@ -1,18 +1,13 @@
 """The layouts of one explorer's plans: unchanged segments keep their shape, and undo restores the picture."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from collections.abc import Hashable
+from typing import Final
 
+from fuser_lab.report.geometry import Layout
 from fuser_lab.report.layout import lay_out
 from fuser_lab.report.parts import Parts
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
-
-    from fuser_lab.report.geometry import Layout
-    from fuser_lab.report.view_model import ViewModel
+from fuser_lab.report.view_model import ViewModel
 
 _KEPT: Final = 32  # layouts of plans that were shown
 

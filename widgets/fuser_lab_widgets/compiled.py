@@ -1,22 +1,19 @@
 """The explorer of plans that another compiler made: its kernels, why they are separate, their sources, and edits."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fuser_lab.errors import InputError
+from fuser_lab.report.module_map import ModuleBox
 from fuser_lab.report.module_picture import map_svg
 from fuser_lab_widgets import compiled_panels, messages
 from fuser_lab_widgets.background import Background
 from fuser_lab_widgets.explorer import Explorer
 from fuser_lab_widgets.maps import Map, MapExplorer
+from fuser_lab_widgets.messages import Form, Message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from fuser_lab.compilers.plan import CompiledPlan
-    from fuser_lab.report.module_map import ModuleBox
-    from fuser_lab_widgets.messages import Form, Message
 
 
 class CompiledMap(Map):
@@ -28,7 +25,7 @@ class CompiledMap(Map):
 
     FORMS: ClassVar[Mapping[str, Form]] = messages.COMPILED
 
-    def __init__(self, plans: Sequence[CompiledPlan], open_region: Callable[[CompiledPlan, int], None]) -> None:
+    def __init__(self, plans: "Sequence[CompiledPlan]", open_region: "Callable[[CompiledPlan, int], None]") -> None:
         self._compiler = Background()
         super().__init__((self._compiler,), {
             "out": lambda _: self.press(self._selected), "graph": self._graph,
@@ -43,7 +40,7 @@ class CompiledMap(Map):
         self.draw()
 
     @property
-    def plan(self) -> CompiledPlan:
+    def plan(self) -> "CompiledPlan":
         """The plan on show."""
         plan = self._plans[self._chosen]
         return self._edited.get(self._chosen, plan) if self._shows_edited else plan
@@ -88,10 +85,10 @@ class CompiledMap(Map):
         self._shows_edited = not self._shows_edited
         self.draw()
 
-    def _edit(self, title: str, make: Callable[[CompiledPlan], CompiledPlan]) -> None:
+    def _edit(self, title: str, make: "Callable[[CompiledPlan], CompiledPlan]") -> None:
         plan, place = self.plan, self._chosen
 
-        def tell(edited: CompiledPlan | None, problem: str) -> None:
+        def tell(edited: "CompiledPlan | None", problem: str) -> None:
             with self._lock:
                 if edited is None:
                     self.say(problem)
@@ -107,7 +104,7 @@ class CompiledMap(Map):
 class CompiledExplorer(MapExplorer):
     """The kernels of compiled plans, and the explorer of a region cut as the compiler cuts."""
 
-    def __init__(self, plans: Sequence[CompiledPlan], *, strategies: Sequence[str]) -> None:
+    def __init__(self, plans: "Sequence[CompiledPlan]", *, strategies: Sequence[str]) -> None:
         self._plans, self._strategies = tuple(plans), tuple(strategies)
         super().__init__(CompiledMap(plans, self.show_region))
 
@@ -115,7 +112,7 @@ class CompiledExplorer(MapExplorer):
         text, html = "\n\n".join(map(str, self._plans)), "".join(plan._repr_html_() for plan in self._plans)
         return self._bundle(super()._repr_mimebundle_(**kwargs), text, html)
 
-    def show_region(self, plan: CompiledPlan, region: int) -> None:
+    def show_region(self, plan: "CompiledPlan", region: int) -> None:
         """Show the explorer of a region of a plan, cut as the compiler cuts; the switch offers other strategies.
 
         Raises
@@ -127,8 +124,7 @@ class CompiledExplorer(MapExplorer):
         """
         fusions = plan.fusions
         if not 0 <= region < len(fusions):
-            msg = f"show_region: the graph has no region {region}; it has {len(fusions)}."
-            raise InputError(msg)
+            raise InputError(f"show_region: the graph has no region {region}; it has {len(fusions)}.")
         fusion = fusions[region]
         title = f"region {region}, cut as {plan.name} does"
         self.show_explorer(Explorer(fusion, list(fusion.inputs), strategies=self._strategies, title=title))

@@ -1,17 +1,14 @@
 """The panels around the kernels of a compiled plan: switches, details of a kernel, and the reasons, as HTML."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from xml.etree.ElementTree import Element
 
 from fuser_lab.files.json_text import json_text
 from fuser_lab.report.markup import element, to_html
 from fuser_lab.report.units import bytes_label, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from xml.etree.ElementTree import Element
-
     from fuser_lab.compilers.kernels import CompiledKernel, CompiledWhy
     from fuser_lab.compilers.plan import CompiledPlan
 
@@ -19,7 +16,7 @@ _HELP = "Click a kernel to see its source and its neighbours. Keys: arrows move 
 _MOST_PAIRS = 200  # rows of the table of reasons
 
 
-def bar(titles: Sequence[str], chosen: int, plan: CompiledPlan, *, edited: bool | None) -> str:
+def bar(titles: Sequence[str], chosen: int, plan: "CompiledPlan", *, edited: bool | None) -> str:
     """Return the switches above the kernels; ``edited`` says whether the edited plan is shown, None if none exists."""
     opaque = sum(kernel.opaque for kernel in plan.segments)
     counted = f"{plan.name}: {plural(len(plan.segments), 'kernel')}, {opaque} of them from elsewhere"
@@ -29,7 +26,7 @@ def bar(titles: Sequence[str], chosen: int, plan: CompiledPlan, *, edited: bool 
     return to_html(element("div", element("p", counted), *groups))
 
 
-def side(plan: CompiledPlan, kernel: CompiledKernel | None, graph: int) -> str:
+def side(plan: "CompiledPlan", kernel: "CompiledKernel | None", graph: int) -> str:
     """Return the details of a kernel: its ops and lines, its neighbours with reasons, edits, and its source."""
     if kernel is None:
         regions = [
@@ -57,7 +54,7 @@ def side(plan: CompiledPlan, kernel: CompiledKernel | None, graph: int) -> str:
     return "".join(map(to_html, parts))
 
 
-def _source(kernel: CompiledKernel) -> Element:
+def _source(kernel: "CompiledKernel") -> Element:
     """Return the source with the op of each line; lines of the other kernels of its function are dimmed."""
     lines = kernel.source_lines()
     rows = [
@@ -72,7 +69,7 @@ def _source(kernel: CompiledKernel) -> Element:
     return element("table", element("thead", head), element("tbody", *rows), css="fm-source")
 
 
-def below(plan: CompiledPlan) -> str:
+def below(plan: "CompiledPlan") -> str:
     """Return the table of neighbours with the reasons for which they are separate, and the times of an edit."""
     parts: list[Element] = []
     if plan.edited is not None:
@@ -87,7 +84,7 @@ def below(plan: CompiledPlan) -> str:
     return "".join(map(to_html, (*parts, table)))
 
 
-def _row(why: CompiledWhy) -> Element:
+def _row(why: "CompiledWhy") -> Element:
     first, second = why.kernels
     cells = (f"{first} and {second}", why.text, why.by)
     return element(

@@ -1,16 +1,12 @@
 """The switches of the explorer: strategies, and the meaning of annotations, as JSON-ready data."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from fuser_lab_widgets.session import MINE, TOP_DOWN
+from fuser_lab_widgets.session import MINE, TOP_DOWN, Session
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from fuser_lab.search.presegmentation import Alternative
-    from fuser_lab_widgets.session import Session
 
 Group = list[Any]
 
@@ -42,7 +38,7 @@ def settings_text(switches: Mapping[str, Any]) -> str:
     return ", ".join(settings)
 
 
-def controls(session: Session, searching: str, mention: Alternative | None = None) -> list[Group]:
+def controls(session: Session, searching: str, mention: "Alternative | None" = None) -> list[Group]:
     """Return the groups of switches: name, the text before it, buttons, and when the group is shown.
 
     A button has its key, label, whether it is on and enabled, its explanation, and the event that it sends. A group is

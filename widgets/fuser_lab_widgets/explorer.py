@@ -1,7 +1,5 @@
 """The live explorer of one fusion: see its segments, cut and glue them, ask why, and time the result."""
 
-from __future__ import annotations
-
 import gc
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -174,7 +172,7 @@ class Explorer(anywidget.AnyWidget):
         timer: Timer | None = None,
         title: str | None = None,
         notes: Sequence[str] = (),
-        profile: PlanProfile | None = None,
+        profile: "PlanProfile | None" = None,
         view: str | None = None,
     ) -> None:
         self._session = Session(plan, strategies)
@@ -232,11 +230,10 @@ class Explorer(anywidget.AnyWidget):
             msg = f"unknown strategy {short_text(value)}; choose from {', '.join(self._session.strategies)}."
             raise traitlets.TraitError(msg)
         if name == "selection" and value and not selections.find(self._page.view, value):
-            msg = (
+            raise traitlets.TraitError(
                 f"the plan does not contain {short_text(value)}; "
                 "select a tensor (T2), an edge (T2 -> T4) or a segment (S1)."
             )
-            raise traitlets.TraitError(msg)
         return value
 
     @takes("Explorer.wait", timeout=optional(number(0), "to wait for"))
@@ -317,8 +314,7 @@ class Explorer(anywidget.AnyWidget):
     def _dispatch(self, number: int, event: Any) -> None:
         message = messages.read(event, messages.EXPLORER) | {"n": number}
         if message.get("plan", self._page.number) != self._page.number:
-            msg = "That button belongs to a plan that is no longer shown; nothing was done."
-            raise FuserLabError(msg)
+            raise FuserLabError("That button belongs to a plan that is no longer shown; nothing was done.")
         self._handlers[message["type"]](message)
 
     # ---- the traits that users observe and set

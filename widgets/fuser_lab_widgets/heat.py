@@ -1,19 +1,14 @@
 """Values by which the picture can be coloured: bytes, time, and distance from the roof, one per segment."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from fuser_lab.report.roofline_plot import device_of, is_label_of, least_seconds, loads, measured_seconds
 from fuser_lab.report.units import bytes_label, seconds_label, three_digits
+from fuser_lab.report.view_model import ViewModel
 from fuser_lab_widgets.amounts import place
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from fuser_lab.report.view_model import ViewModel
-    from fuser_lab_widgets.session import EditablePlan
+from fuser_lab_widgets.session import EditablePlan
 
 
 def heat(plan: EditablePlan, view: ViewModel, rows: Iterable[Any]) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The source tab's contents besides plain source: linked columns, and the steps of a kernel."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from fuser_lab import targets
@@ -10,8 +9,6 @@ from fuser_lab.errors import FuserLabError
 from fuser_lab_widgets.sources import highlight
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
     from fuser_lab.codegen.emitter import Place
     from fuser_lab.codegen.kernel_steps import KernelStep, KernelSteps
 from fuser_lab.codegen.links import LinkedLine
@@ -52,7 +49,7 @@ def steps(segment: Any, target: str) -> dict[str, Any]:
         return {"problem": str(error)}
 
 
-def page_form(kernel: KernelSteps) -> dict[str, Any]:
+def page_form(kernel: "KernelSteps") -> dict[str, Any]:
     """Return the steps of a kernel in the form of the page's player; all text in ``html`` is escaped."""
     coloured = highlight(kernel.source).rstrip("\n").split("\n")
     lines = (f'<span data-line="{n}">{text or " "}</span>' for n, text in enumerate(coloured, 1))
@@ -64,7 +61,7 @@ def page_form(kernel: KernelSteps) -> dict[str, Any]:
     }
 
 
-def _step(kernel: KernelSteps, step: KernelStep) -> dict[str, Any]:
+def _step(kernel: "KernelSteps", step: "KernelStep") -> dict[str, Any]:
     said = [f"{'writes' if t.write else 'reads'} {t.buffer}{_in_brackets(t.elements)}" for t in step.touches]
     text = ", ".join(said) or {"reduce": "the threads combine their values", "barrier": "the threads wait"}[step.kind]
     rounds = ", ".join(f"{name} = {value}" for name, value in step.loops if isinstance(value, int))
@@ -104,7 +101,7 @@ def line_options(
     )
 
 
-def ranges(places: Collection[Place]) -> str:
+def ranges(places: "Collection[Place]") -> str:
     """Return positions as ``phase.first-last``, with a range for each run of neighbours."""
     runs: list[list[int]] = []
     for phase, place in sorted(places):

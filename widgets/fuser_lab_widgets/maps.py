@@ -1,8 +1,7 @@
 """The common part of maps: a picture with boxes, the panels around it, messages, and the explorer of an open region."""
 
-from __future__ import annotations
-
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import anywidget
@@ -11,15 +10,13 @@ import traitlets
 
 from fuser_lab.errors import FuserLabError
 from fuser_lab.process.forks import renew_in_forks
+from fuser_lab.report.module_map import ModuleBox
 from fuser_lab_widgets import assets, messages
 from fuser_lab_widgets.background import Background
+from fuser_lab_widgets.messages import Form, Message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from fuser_lab.report.module_map import ModuleBox
     from fuser_lab_widgets.explorer import Explorer
-    from fuser_lab_widgets.messages import Form, Message
 
 # Widths in pixels from which a map and the explorer of a region are beside each other; otherwise it is below the map.
 _MAP_WIDTH: Final = "1 1 360px"
@@ -138,7 +135,7 @@ class MapExplorer(ipywidgets.Box):
         super().close()
         self._layout.close()
 
-    def show_explorer(self, explorer: Explorer) -> None:
+    def show_explorer(self, explorer: "Explorer") -> None:
         """Show the explorer of a region in place of the one that is open."""
         if self.explorer is not None:
             self.explorer.close()

@@ -4,8 +4,6 @@ A page may be older than its Python side, or a script may write into a widget's 
 JSON can express. What is not described here is refused with one sentence, and later messages are read as before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, get_args
@@ -112,8 +110,7 @@ def read(message: object, forms: Mapping[str, Form]) -> dict[str, Any]:
         raise InputError(msg)
     fields = {key: kind.of(sent.get(key), f"message {name!r}", key) for key, kind in form.has.items()}
     if form.any_of and not form.may.keys() & sent.keys():
-        msg = f"message {name!r}: {form.any_of} must be named, given none of them."
-        raise InputError(msg)
+        raise InputError(f"message {name!r}: {form.any_of} must be named, given none of them.")
     may = {**form.may, "plan": _COUNT}
     return {"type": name} | fields | {
         key: kind.of(sent[key], f"message {name!r}", key) for key, kind in may.items() if key in sent

@@ -1,7 +1,6 @@
 """The explorer of a captured model: its map by modules, the cost of the cuts, and the explorer of an open region."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from fuser_lab.errors import InputError
@@ -11,14 +10,12 @@ from fuser_lab_widgets import messages, model_panels
 from fuser_lab_widgets.background import Background
 from fuser_lab_widgets.explorer import Explorer
 from fuser_lab_widgets.maps import Map, MapExplorer
+from fuser_lab_widgets.messages import Form, Message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from fuser_lab.bridge.captured import Captured
     from fuser_lab.bridge.costs import ModelCosts
     from fuser_lab.bridge.step_costs import StepCosts
-    from fuser_lab_widgets.messages import Form, Message
 
 _FIRST_BOXES: Final = 16  # maximum number of initial boxes of a map
 _DEEPEST: Final = 99  # levels of modules: more than any model has
@@ -29,7 +26,7 @@ class ModelMap(Map):
 
     FORMS: ClassVar[Mapping[str, Form]] = messages.MAP
 
-    def __init__(self, model: Captured, headline: str, open_region: Callable[[int, int, str], None]) -> None:
+    def __init__(self, model: "Captured", headline: str, open_region: Callable[[int, int, str], None]) -> None:
         self._finder, self._step_finder = Background(), Background()
         super().__init__((self._finder, self._step_finder), {
             "out": self._out, "graph": self._graph, "depth": self._depth, "fold": self._fold, "costs": self._cost,
@@ -128,7 +125,7 @@ class ModelMap(Map):
             self._finder.start(self._model.costs, self._find)
         self.draw()
 
-    def _find(self, costs: ModelCosts | None, problem: str) -> None:
+    def _find(self, costs: "ModelCosts | None", problem: str) -> None:
         with self._lock:
             self._costs, self._problem = costs, problem
             self.draw()
@@ -139,7 +136,7 @@ class ModelMap(Map):
             self._step_finder.start(self._model.step, self._show_step)
         self.draw()
 
-    def _show_step(self, step: StepCosts | None, problem: str) -> None:
+    def _show_step(self, step: "StepCosts | None", problem: str) -> None:
         with self._lock:
             self._step, self._step_problem = step, problem
             self.draw()
@@ -154,7 +151,7 @@ def _opened_to(graph: CallGraph, depth: int, *, folded: bool) -> set[str]:
 class ModelExplorer(MapExplorer):
     """The map of a model, and the explorer of the region that is open."""
 
-    def __init__(self, model: Captured, headline: str, *, strategies: Sequence[str]) -> None:
+    def __init__(self, model: "Captured", headline: str, *, strategies: Sequence[str]) -> None:
         self._model, self._strategies = model, tuple(strategies)
         super().__init__(ModelMap(model, headline, self.show_region))
 
@@ -178,8 +175,7 @@ class ModelExplorer(MapExplorer):
         """
         graphs = self._model.graphs
         if not 0 <= graph < len(graphs) or not 0 <= region < len(graphs[graph].regions):
-            msg = f"show_region: graph {graph} has no region {region}; see captured.graphs."
-            raise InputError(msg)
+            raise InputError(f"show_region: graph {graph} has no region {region}; see captured.graphs.")
         shown_region = graphs[graph].regions[region]
         plan, kind = shown_region.plan, graphs[graph].kind
         if self.explorer is None or self.explorer.plan.sources != plan.sources or self.explorer.plan != plan:

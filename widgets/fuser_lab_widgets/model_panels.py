@@ -1,25 +1,22 @@
 """The panels around the map of a model: switches, details of a box, and the cost of the cuts, as HTML."""
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+from xml.etree.ElementTree import Element
 
 from fuser_lab.bridge.region import Region
 from fuser_lab.files.json_text import json_text
 from fuser_lab.report.markup import element, to_html
 from fuser_lab.report.memory_line import memory_line_svg
+from fuser_lab.report.module_map import ModuleBox
 from fuser_lab.report.module_picture import describe
 from fuser_lab.report.units import bytes_label, plural, seconds_label
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from xml.etree.ElementTree import Element
-
     from fuser_lab.bridge.costs import ModelCosts
     from fuser_lab.bridge.module_map import ModuleMap
     from fuser_lab.bridge.step_costs import StepCosts
-    from fuser_lab.report.module_map import ModuleBox
 
 DEPTHS = (1, 2, 3)  # levels of modules that buttons open
 _MOST_ROWS = 200  # rows of a table
@@ -49,7 +46,7 @@ def bar(titles: Sequence[str], chosen: int, headline: str, *, folded: bool, pane
     return to_html(element("div", *parts))
 
 
-def side(shown: ModuleMap, box: ModuleBox, number: int, step_costs: StepCosts | None = None) -> str:
+def side(shown: "ModuleMap", box: ModuleBox, number: int, step_costs: "StepCosts | None" = None) -> str:
     """Return the details of a box: its numbers, regions, ops with their lines, and the calls that torch runs.
 
     With the costs of the step, the numbers include the box's share of it.
@@ -73,7 +70,7 @@ def side(shown: ModuleMap, box: ModuleBox, number: int, step_costs: StepCosts | 
     return "".join(map(to_html, parts))
 
 
-def costs(model_costs: ModelCosts | None, problem: str, *, asked: bool) -> str:
+def costs(model_costs: "ModelCosts | None", problem: str, *, asked: bool) -> str:
     """Return the cost of the cuts, an error, or a progress note; empty unless requested."""
     if not asked:
         return ""
@@ -94,7 +91,7 @@ def costs(model_costs: ModelCosts | None, problem: str, *, asked: bool) -> str:
     return "".join(map(to_html, (head, element("div", *sums, css="fm-sums"), boundaries)))
 
 
-def step(step_costs: StepCosts | None, problem: str, *, asked: bool) -> str:
+def step(step_costs: "StepCosts | None", problem: str, *, asked: bool) -> str:
     """Return the table of a step and the line of its memory, an error, or a progress note; empty unless requested."""
     if not asked:
         return ""
@@ -115,7 +112,7 @@ def step(step_costs: StepCosts | None, problem: str, *, asked: bool) -> str:
     return "".join(map(to_html, parts)) + memory_line_svg(step_costs.memory, style=False)
 
 
-def _share(shown: ModuleMap, box: ModuleBox, number: int, step_costs: StepCosts) -> str:
+def _share(shown: "ModuleMap", box: ModuleBox, number: int, step_costs: "StepCosts") -> str:
     """Return what a box moves, takes and could save; of a region that is partly in it, by the share of its ops."""
     by_unit = {unit.unit: unit for unit in step_costs.units if unit.graph == number}
     parts: Counter[Any] = Counter()
@@ -140,7 +137,7 @@ def _open(graph: int, region: int, tensor: str = "") -> dict[str, Any]:
     return {"type": "open", "graph": graph, "region": region, "tensor": tensor}
 
 
-def _regions(shown: ModuleMap, box: ModuleBox, number: int) -> list[Element]:
+def _regions(shown: "ModuleMap", box: ModuleBox, number: int) -> list[Element]:
     """Return the regions of a box, equal ones once."""
     region_calls = [part[0] for n in box.calls if isinstance(part := shown.parts[n], tuple)]
     inside = Counter(region.index for region in region_calls)
@@ -163,7 +160,7 @@ def _regions(shown: ModuleMap, box: ModuleBox, number: int) -> list[Element]:
     return [_table(("region", "ops here", "what"), rows, sends=sends, caption="Regions (click a region to open it)")]
 
 
-def _left_rows(shown: ModuleMap, box: ModuleBox) -> list[Element]:
+def _left_rows(shown: "ModuleMap", box: ModuleBox) -> list[Element]:
     counts: Counter[tuple[str, str]] = Counter()
     for n in box.calls:
         part = shown.parts[n]
@@ -173,7 +170,7 @@ def _left_rows(shown: ModuleMap, box: ModuleBox) -> list[Element]:
     return [_table((f"run by {box.library}", "count", "why"), rows, numeric={"count"})] if rows else []
 
 
-def _ops(shown: ModuleMap, box: ModuleBox, number: int) -> list[Element]:
+def _ops(shown: "ModuleMap", box: ModuleBox, number: int) -> list[Element]:
     rows: list[tuple[str, str, str]] = []
     sends: list[dict[str, Any] | None] = []
     for n in box.calls:

@@ -1,32 +1,24 @@
 """The tabs that Python writes: HTML without scripts. A click on an element with ``data-id`` selects that id."""
 
-from __future__ import annotations
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from xml.etree.ElementTree import Element
 
-from typing import TYPE_CHECKING, Any
-
+from fuser_lab.cost.traffic import CostModel
 from fuser_lab.files.json_text import json_text
 from fuser_lab.report import plots
 from fuser_lab.report.crossings import passage_table, passages
+from fuser_lab.report.diff import PlanDiff
 from fuser_lab.report.diff_picture import diff_svg
 from fuser_lab.report.markup import element, to_html
 from fuser_lab.report.pass_picture import rewrite_element
-from fuser_lab.report.passes import CHANGED, view_steps
+from fuser_lab.report.passes import CHANGED, PassView, view_steps
 from fuser_lab.report.tables import Table, layout_table, op_table
 from fuser_lab.report.time_line import excess_text, time_line_svg, time_lines, time_table
 from fuser_lab.report.units import bytes_label, plural
-from fuser_lab.report.view_model import view_layouts
-from fuser_lab_widgets.amounts import place
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from xml.etree.ElementTree import Element
-
-    from fuser_lab.cost.traffic import CostModel
-    from fuser_lab.report.diff import PlanDiff
-    from fuser_lab.report.passes import PassView
-    from fuser_lab.report.view_model import ViewModel
-    from fuser_lab_widgets.amounts import Amounts
-    from fuser_lab_widgets.session import EditablePlan
+from fuser_lab.report.view_model import ViewModel, view_layouts
+from fuser_lab_widgets.amounts import Amounts, place
+from fuser_lab_widgets.session import EditablePlan
 
 _MOST_OPEN = 3  # steps before the cut whose graphs are initially open
 

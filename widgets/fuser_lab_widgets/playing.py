@@ -1,7 +1,5 @@
 """The player of a kernel's steps in a saved notebook: a separate page that needs no Python."""
 
-from __future__ import annotations
-
 from html import escape
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 _STYLE: Final = ".fl-play>pre{display:none}.fl-play>iframe{width:100%;height:560px;border:0;resize:vertical}"
 
 
-def player_html(steps: KernelSteps, title: str) -> str:
+def player_html(steps: "KernelSteps", title: str) -> str:
     """Return HTML with the player in a frame; if no script may run, the first steps are shown as text."""
     page = packed_page(page_form(steps), script=assets.play_script(), style=assets.style(), title=title)
     frame = (

@@ -1,23 +1,18 @@
 """Previews of the current plan's edits, for its edges and as a ranked list, as JSON-ready data."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fuser_lab.files.json_text import json_text
 from fuser_lab.plan.code import REWRITINGS
 from fuser_lab.report.collapse import is_large
 from fuser_lab.report.markup import element, to_html
 from fuser_lab.report.parts import crossing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from fuser_lab.report.view_model import EdgeView, ViewModel
-    from fuser_lab.segmentation.previews import EditPreview
-    from fuser_lab_widgets.session import EditablePlan
+from fuser_lab.report.view_model import EdgeView, ViewModel
+from fuser_lab.segmentation.previews import EditPreview
+from fuser_lab_widgets.session import EditablePlan
 
 MOST: Final = 12  # edits in the ranked list
 SECONDS: Final = 3.0  # after which the list is truncated

@@ -1,8 +1,7 @@
 """The source tab's view of a profile: the kernel's lines with their bytes, and what bounds the kernel."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,8 +11,6 @@ from fuser_lab.report.units import bytes_label, plural, seconds_label
 from fuser_lab_widgets.lines import line_options, ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from fuser_lab.codegen.pipeline import GeneratedKernel
 
 # The result of `fuser_lab.profile`; its module times plans and must not be loaded to draw one.
@@ -57,7 +54,7 @@ def _cost(statements: Sequence[ProfiledStatement]) -> str:
 
 
 def _profile_lines(
-    row: ProfiledSegment | None, statements: Sequence[ProfiledStatement], generated: GeneratedKernel,
+    row: ProfiledSegment | None, statements: Sequence[ProfiledStatement], generated: "GeneratedKernel",
 ) -> Iterator[LinkedLine]:
     if row is not None:
         everything = frozenset(place for place in generated.line_statements if place is not None)

@@ -1,8 +1,7 @@
 """The profile of the plan on show, made on request."""
 
-from __future__ import annotations
-
 import importlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab import targets
@@ -10,12 +9,10 @@ from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from fuser_lab.lab.profiling import PlanProfile
 
 
-def profile_plan(plan: Any, inputs: Sequence[Any] | None, target: str) -> PlanProfile:
+def profile_plan(plan: Any, inputs: Sequence[Any] | None, target: str) -> "PlanProfile":
     """Return the profile of a plan's kernels for a target: run on the inputs if there are any, otherwise compiled.
 
     Raises
@@ -31,10 +28,9 @@ def profile_plan(plan: Any, inputs: Sequence[Any] | None, target: str) -> PlanPr
         measured: PlanProfile = profile(plan, arrays)
         return measured
     if targets.is_on_host(target):
-        msg = (
+        raise UnsupportedError(
             "A profile on the CPU runs the kernels; give the explorer arrays in host memory, as in explore(fd, inputs)."
         )
-        raise UnsupportedError(msg)
     compiled: PlanProfile = profile(plan)
     return compiled
 

@@ -1,14 +1,9 @@
 """The control of a question in a lesson: choices or a field, a button that answers and one that skips."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import ipywidgets
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 _OPEN = "The answer stays hidden until you answer or skip."
 _ANSWERED = "Answered: the next cell shows the outcome."

@@ -1,22 +1,16 @@
 """Timing in the background: one run at a time, rows as they come, cancellable."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError
 from fuser_lab.process.forks import renew_in_forks
-from fuser_lab_widgets.starting import start_work
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from fuser_lab_widgets.starting import Postponed
+from fuser_lab_widgets.starting import Postponed, start_work
 
 
 class Timer(Protocol):

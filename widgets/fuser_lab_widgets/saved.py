@@ -1,28 +1,22 @@
 """The saved form of an explorer in a notebook: a report of the plan shown last, which needs no kernel."""
 
-from __future__ import annotations
-
 import base64
+from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from fuser_lab.cost.traffic import CostModel
 from fuser_lab.report.collapse import collapse, is_large
 from fuser_lab.report.markup import to_html
 from fuser_lab.report.page import packed_page
 from fuser_lab.report.repeats import blocks
 from fuser_lab.report.svg import view_svg
 from fuser_lab.report.tables import segment_table, table_element
-from fuser_lab.report.view_model import view_plan
+from fuser_lab.report.view_model import ViewModel, view_plan
 from fuser_lab_widgets import assets
 from fuser_lab_widgets.baked import bake
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fuser_lab.cost.traffic import CostModel
-    from fuser_lab.report.view_model import ViewModel
-    from fuser_lab_widgets.session import EditablePlan
+from fuser_lab_widgets.session import EditablePlan
 
 MOST_CHARACTERS: Final = 300_000  # characters of a picture that is stored in a notebook
 _MOST_FOLLOWED: Final = 1  # segments of a plan whose steps are saved; more would delay the explorer

@@ -1,30 +1,23 @@
 """The page's data of a plan, JSON-ready: the picture, its nodes and edges, the numbers, the marks."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Callable, Collection, Hashable, Sequence
+from typing import Any, Literal, NamedTuple
 
 from fuser_lab.report import theme
 from fuser_lab.report.collapse import collapse, is_large
+from fuser_lab.report.diff import PlanDiff
+from fuser_lab.report.geometry import Box, Curve, Inside, Layout
+from fuser_lab.report.layers import Point
 from fuser_lab.report.layout import lay_out
 from fuser_lab.report.modules import by_modules, has_modules, module_folds
 from fuser_lab.report.parts import crossing, edges_by_segment, nodes_but, nodes_by_segment, select
-from fuser_lab.report.pieces import box_pieces, inside_pieces, node_piece, painter_of, wire_pieces
+from fuser_lab.report.pieces import Piece, box_pieces, inside_pieces, node_piece, painter_of, wire_pieces
 from fuser_lab.report.repeats import blocks
-from fuser_lab.report.svg import describe, hints_of
+from fuser_lab.report.svg import Painter, describe, hints_of
 from fuser_lab.report.tables import segment_table
 from fuser_lab.report.units import bytes_label
+from fuser_lab.report.view_model import EdgeView, NodeView, SegmentView, ViewModel
 from fuser_lab_widgets.stock import Stock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Sequence
-
-    from fuser_lab.report.diff import PlanDiff
-    from fuser_lab.report.geometry import Box, Curve, Inside, Layout
-    from fuser_lab.report.layers import Point
-    from fuser_lab.report.pieces import Piece
-    from fuser_lab.report.svg import Painter
-    from fuser_lab.report.view_model import EdgeView, NodeView, SegmentView, ViewModel
 
 Detail = Literal["ops", "segments", "blocks", "modules"]
 

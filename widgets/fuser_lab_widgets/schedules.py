@@ -1,21 +1,16 @@
 """The Schedule tab: the transforms of a kernel, each with the loop nest after it, and buttons that change one."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+from xml.etree.ElementTree import Element
 
 from fuser_lab.errors import FuserLabError, InputError
 from fuser_lab.files.json_text import json_text
 from fuser_lab.ir.kernel_transforms import TEMPLATES
+from fuser_lab.ir.transform import Transform
 from fuser_lab.report.markup import element, to_html
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from xml.etree.ElementTree import Element
-
-    from fuser_lab.ir.transform import Transform
-    from fuser_lab_widgets.session import EditablePlan
+from fuser_lab_widgets.session import EditablePlan
 
 _MOST_LISTED: Final = 40  # segments with a button
 _MOST_RANKED: Final = 8  # candidates
@@ -103,14 +98,12 @@ def change_step(
         If there is no such step, or it has no such number.
     """
     if not 0 <= step < len(transforms):
-        msg = f"The schedule has no step {step + 1}; there are {len(transforms)}."
-        raise InputError(msg)
+        raise InputError(f"The schedule has no step {step + 1}; there are {len(transforms)}.")
     if number is None:
         return [*transforms[:step], *transforms[step + 1 :]]
     transform = transforms[step]
     if name not in dict(transform.args):
-        msg = f"Step {step + 1} of the schedule, {transform}, has no {name}."
-        raise InputError(msg)
+        raise InputError(f"Step {step + 1} of the schedule, {transform}, has no {name}.")
     args = tuple((key, _with_number(value, number) if key == name else value) for key, value in transform.args)
     return [*transforms[:step], replace(transform, args=args), *transforms[step + 1 :]]
 

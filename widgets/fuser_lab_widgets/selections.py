@@ -1,15 +1,10 @@
 """Selections as text that users write: a tensor, an edge, or a segment."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from fuser_lab.report.parts import select
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fuser_lab.report.view_model import EdgeView, ViewModel
+from fuser_lab.report.view_model import EdgeView, ViewModel
 
 OUTPUT: Final = "output"
 

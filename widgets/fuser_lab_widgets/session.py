@@ -1,19 +1,14 @@
 """One exploration: a plan, its annotations and edits, how it is segmented, and the history."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.passes.annotations import bare
+from fuser_lab.plan import Plan
 from fuser_lab.pricing.rule_lifting import without_rule
 from fuser_lab.report.subject import PlanLike
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from fuser_lab.plan import Plan
 
 MINE: Final = "mine"  # the entry beside the strategies for the plan with the user's edits
 SWITCHES: Final = ("segment_set", "whole_fusion", "cut_reshape_inputs", "cut_resize_inputs")
@@ -24,28 +19,28 @@ TOP_DOWN_ONLY: Final = frozenset({"cut_reshape_inputs", "cut_resize_inputs"})
 class EditablePlan(PlanLike, Protocol):
     """A plan that can be edited and queried; every edit returns a new plan or raises IllegalEdit."""
 
-    def cut(self, edge_or_tensor: Any, /) -> EditablePlan:
+    def cut(self, edge_or_tensor: Any, /) -> "EditablePlan":
         """Return the plan with a cut after a tensor, or on one edge: a pair of the tensor and its consumer."""
 
-    def glue(self, a: int, b: int, /) -> EditablePlan:
+    def glue(self, a: int, b: int, /) -> "EditablePlan":
         """Return the plan with two segments merged."""
 
-    def move(self, tensor: str, segment: int, /) -> EditablePlan:
+    def move(self, tensor: str, segment: int, /) -> "EditablePlan":
         """Return the plan with an expression in another segment."""
 
-    def with_schedule(self, segment: int, schedule: Any, /) -> EditablePlan:
+    def with_schedule(self, segment: int, schedule: Any, /) -> "EditablePlan":
         """Return the plan with a segment that follows a schedule by hand; None for the automatic kernel."""
 
-    def annotate(self, tensor: str, readers: Any = None, /) -> EditablePlan:
+    def annotate(self, tensor: str, readers: Any = None, /) -> "EditablePlan":
         """Return the plan of the definition with a segment_set of a tensor, for all of its readers or for some."""
 
-    def without_annotation(self, tensor: str, readers: Any = None, /) -> EditablePlan:
+    def without_annotation(self, tensor: str, readers: Any = None, /) -> "EditablePlan":
         """Return the plan of the definition without the segment_sets of a tensor."""
 
-    def resegmented(self, strategy: Any = None, /, **switches: Any) -> EditablePlan:
+    def resegmented(self, strategy: Any = None, /, **switches: Any) -> "EditablePlan":
         """Return the plan of the same definition by another strategy, or with other switches of the segmenter."""
 
-    def renamed(self, name: str, /) -> EditablePlan:
+    def renamed(self, name: str, /) -> "EditablePlan":
         """Return the plan under another name."""
 
     def why(self, a: str, b: str, /) -> Any:

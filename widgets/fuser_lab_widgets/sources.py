@@ -1,17 +1,13 @@
 """Generated code as coloured lines, each linked to the tensor that it computes."""
 
-from __future__ import annotations
-
 import importlib
 import re
+from collections.abc import Collection, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fuser_lab import targets
 from fuser_lab.errors import FuserLabError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
 
 _ORIGIN: Final = re.compile(r"\s*#\s+(\w+(?:, \w+)*) = ")
 _ASSIGNED: Final = re.compile(r"\s*(\w+)(?:\[.*?\])? = ")

@@ -1,13 +1,8 @@
 """Work beside the kernel's loop: in a thread, or where there are none, as in a browser's Python, between two events."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
 
 
 class Postponed:

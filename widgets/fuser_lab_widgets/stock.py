@@ -1,11 +1,7 @@
 """What the pictures of a page are made of: each piece is sent once, and pictures consist of numbers of pieces."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Final, Literal
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
+from collections.abc import Hashable
+from typing import Any, Final, Literal
 
 Kind = Literal["shapes", "rows", "parts"]
 _KINDS: Final[tuple[Kind, ...]] = ("shapes", "rows", "parts")

@@ -5,8 +5,6 @@ separate module; the page needs nothing else. A view without is drawn by the cla
 ``widgets/js/tabs.js``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Flag, auto

@@ -1,16 +1,10 @@
 """Which segments and blocks a user has unfolded, by their ops, because an edit gives other segments their numbers."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable
 
 from fuser_lab.report.parts import nodes_by_segment, select
 from fuser_lab.report.repeats import blocks
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from fuser_lab.report.view_model import NodeView, ViewModel
+from fuser_lab.report.view_model import NodeView, ViewModel
 
 
 def segments_of(view: ViewModel, names: Collection[str]) -> frozenset[int]:

@@ -202,11 +202,10 @@ class CompiledModel(Captured):
 
     def measure_step(self, inputs: Sequence[Any] | None, seconds: float) -> MeasuredStep:
         """Raise UnsupportedError: Inductor's kernels are not units of a capture."""
-        msg = (
+        raise UnsupportedError(
             "explain: the units of a compiled model are Inductor's kernels, which are not timed one by one; "
             "fl.explain(model, *inputs, measure=True) times the units of our own capture."
         )
-        raise UnsupportedError(msg)
 
     @takes(path=PATH, depth=optional(whole(1)))
     def save(self, path: str | Path, *, depth: int | None = None) -> Path:
@@ -226,8 +225,7 @@ class CompiledModel(Captured):
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be copied or pickled."""
-        msg = "from_inductor: a compiled model cannot be copied or pickled; compile the function again."
-        raise InputError(msg)
+        raise InputError("from_inductor: a compiled model cannot be copied or pickled; compile the function again.")
 
 
 @takes(backward=FLAG, keywords=optional(mapping(TEXT, ANYTHING, "a dict of keyword arguments")))
@@ -285,8 +283,7 @@ def from_inductor(
         raise InputError(running_error(function, error, "from_inductor")) from error
     if not compiled.records:
         name = getattr(function, "__qualname__", type(function).__name__)
-        msg = f"from_inductor: Inductor compiled no graph of {name}."
-        raise InputError(msg)
+        raise InputError(f"from_inductor: Inductor compiled no graph of {name}.")
     graphs = _graphs(compiled)
     editing = _Editing(source, compiled, graphs)
     plans = [editing.plan(number, compiled) for number in range(len(compiled.records))]
@@ -461,9 +458,7 @@ def _check(kernels: Sequence[Sequence[Sequence[str]]], count: int, edited: Compi
         for a in edited.segments for b in edited.segments[a.index + 1 :] if {*a.names, *b.names} <= part
     ]
     if not pairs:
-        msg = f"Inductor emits {len(edited.groups)} kernels instead of {count}, and gives no reason."
-        raise IllegalEdit(msg)
+        raise IllegalEdit(f"Inductor emits {len(edited.groups)} kernels instead of {count}, and gives no reason.")
     part, why = min(pairs, key=lambda pair: pair[1].by != INDUCTOR)
     names = ", ".join(name for groups in edited.groups for name in groups if name in part)
-    msg = f"Inductor does not emit one kernel of {names}: {why}."
-    raise IllegalEdit(msg)
+    raise IllegalEdit(f"Inductor does not emit one kernel of {names}: {why}.")

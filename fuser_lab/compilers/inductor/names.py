@@ -113,11 +113,10 @@ def names_for(caller: str) -> InductorNames:
             _ = names[key]
         except (ImportError, AttributeError):
             if key not in DISPENSABLE:
-                msg = (
+                raise UnsupportedError(
                     f"{caller}: torch {torch.__version__} has no {module}.{path}, which it needs; it was tested with "
                     f"torch {versions}."
-                )
-                raise UnsupportedError(msg) from None
+                ) from None
             missing.add(key)
             notes.append(f"torch {torch.__version__} has no {module}.{path}, so {DISPENSABLE[key]} are missing.")
     return InductorNames(places=names.places, note=" ".join(notes), missing=frozenset(missing))

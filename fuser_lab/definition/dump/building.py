@@ -17,7 +17,7 @@ from fuser_lab.errors import DefinitionError, FuserLabError
 from fuser_lab.files.reading import UnreadableError, parse_json
 from fuser_lab.ir import AttrValue, Expr, Fusion, IterType, OpKind, Scalar, TensorDomain, TensorView, Val, needed_exprs
 from fuser_lab.ops import OPS
-from fuser_lab.ops.registry import Result
+from fuser_lab.ops.rules import Result
 
 # By the first letter of a scalar's name.
 SCALAR_DTYPES: Mapping[str, DataType] = {
@@ -89,8 +89,7 @@ class _Builder:
         statements = self._in_order(math.statements(self._notes))
         if not statements:
             line = max((line for line, _ in (*math.inputs, *math.outputs, *math.exprs)), default=self._dump.line)
-            msg = f"load_dump: line {line}: the text ends before the first expression is complete."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"load_dump: line {line}: the text ends before the first expression is complete.")
         inputs = self._inputs(math, statements)
         self._choose_sizes(inputs, statements)
         types = self._types(math, statements)
@@ -101,8 +100,7 @@ class _Builder:
         values = [value for value in values if value.name not in scalars or value.name in self._values]
         outputs = self._outputs(math)
         if not outputs:
-            msg = "load_dump: the dump has no output that an expression computes."
-            raise DefinitionError(msg)
+            raise DefinitionError("load_dump: the dump has no output that an expression computes.")
         fusion = self._fusion(tuple(values), outputs)
         groups = self._groups({expr.name for expr in fusion.exprs})
         if self._chosen:
@@ -132,8 +130,7 @@ class _Builder:
             joined.inputs = []
             return joined
         if dump.original is None:
-            msg = "load_dump: the dump has no fusion."
-            raise DefinitionError(msg)
+            raise DefinitionError("load_dump: the dump has no fusion.")
         if dump.groups:
             self._notes.append("there is no rewritten fusion; the original one is used")
         if not dump.original.is_complete:
@@ -184,8 +181,7 @@ class _Builder:
         for name, value in read.items():
             if name not in listed:
                 if value.axes is None:
-                    msg = f"load_dump: {name} is read, but its axes are not printed anywhere."
-                    raise DefinitionError(msg)
+                    raise DefinitionError(f"load_dump: {name} is read, but its axes are not printed anywhere.")
                 listed[name] = value
                 if math.inputs:
                     self._notes.append(f"{name} is read but never computed; it is assumed to be an input")
@@ -309,8 +305,7 @@ class _Builder:
         except FuserLabError:
             operands = term.operands if isinstance(term, Applied) else (term,)
         if comment["op"] not in OPS and comment["op"] not in _BY_PASSES:
-            msg = f"load_dump: line {statement.line}: unknown op {comment['op']!r:.60}."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"load_dump: line {statement.line}: unknown op {comment['op']!r:.60}.")
         plain = tuple(v for v in operands if not isinstance(v, Listed) and not _is_attribute(v))
         return Call(op=comment["op"], operands=plain, attrs={key: _decode(value) for key, value in comment["attrs"]})
 
@@ -333,8 +328,7 @@ class _Builder:
                 return Scalar(name="", dtype=DataType.Int, value=self._sizes[name])
             return self._values[name]
         shown = getattr(term, "name", "an operand")
-        msg = f"load_dump: line {statement.line}: {shown} is not defined before it is read."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"load_dump: line {statement.line}: {shown} is not defined before it is read.")
 
     def _emit(self, statement: Statement, call: Call, operands: list[Val]) -> None:
         op = OPS[call.op]
@@ -345,8 +339,7 @@ class _Builder:
             operands = [_as_tensors(value, operands) for value in operands]
             results = op.infer(tuple(operands), call.attrs, self._axes)
         if len(results) < len(statement.results):
-            msg = f"load_dump: line {statement.line}: {call.op} has {len(results)} results."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"load_dump: line {statement.line}: {call.op} has {len(results)} results.")
         outputs: list[Val] = []
         for place, result in enumerate(results):
             shown = statement.results[place] if place < len(statement.results) else None
@@ -358,8 +351,7 @@ class _Builder:
     def _result(self, result: Result, shown: Value | Symbol | None, unnamed: str, statement: Statement) -> Val:
         name = unnamed if shown is None else shown.name
         if name in self._values:
-            msg = f"load_dump: line {statement.line}: {name} is defined a second time."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"load_dump: line {statement.line}: {name} is defined a second time.")
         if result.domain is None:
             scalar = self._values[name] = Scalar(name=name, dtype=result.dtype)
             return scalar
@@ -373,8 +365,7 @@ class _Builder:
             if isinstance(axis.visible, Symbol):
                 self._sizes.setdefault(axis.visible.name, size)
         if max(tensor.shape, default=0) >= _MOST_SIZE:
-            msg = f"load_dump: line {statement.line}: {name} has the shape {list(tensor.shape)}."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"load_dump: line {statement.line}: {name} has the shape {list(tensor.shape)}.")
         self._add(tensor, printed)
         return tensor
 
@@ -438,20 +429,18 @@ class _Builder:
             self._notes.append("the list of groups is truncated, so that no segments are read")
             return {}
         if len(rest) != len(numbers):
-            msg = (
+            raise DefinitionError(
                 f"load_dump: the details of the groups are truncated: {len(numbers)} numbers and {len(rest)} "
                 "expressions cannot be matched; paste the whole dump."
             )
-            raise DefinitionError(msg)
         names_of = {number: [name] for number, name in zip(numbers, rest, strict=True)}
         for source, _, tensor in self._dump.edges:
             maker = next((n for n, names in names_of.items() if names == [tensor]), None)
             if maker is not None and maker not in source:
-                msg = (
+                raise DefinitionError(
                     "load_dump: the details of the groups are truncated, and the edges show that the numbers are not "
                     f"in order ({tensor} is not in {sorted(source)[:8]}); paste the whole dump."
                 )
-                raise DefinitionError(msg)
         self._notes.append("details of groups are truncated; numbers are assigned in the order of the expressions")
         return names_of
 

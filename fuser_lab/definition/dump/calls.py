@@ -3,19 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fuser_lab.definition.dump import terms
 from fuser_lab.definition.dump.operands import attribute, size_of
-from fuser_lab.definition.dump.terms import (
-    IR_TYPES,
-    Applied,
-    Axis,
-    Constant,
-    Domains,
-    Listed,
-    Statement,
-    Symbol,
-    Term,
-    Value,
-)
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError, UnsupportedError
 from fuser_lab.ir import AttrValue
@@ -50,7 +39,7 @@ class Call:
     """An op by name, the terms that are its operands, and its attributes."""
 
     op: str
-    operands: tuple[Term, ...]
+    operands: tuple[terms.Term, ...]
     attrs: dict[str, AttrValue] = field(default_factory=dict)
 
 
@@ -58,39 +47,36 @@ class Call:
 class Context:
     """What attributes depend on besides the statement: sizes of symbols, axes and sizes of operands, listed domains."""
 
-    statement: Statement
+    statement: terms.Statement
     sizes: dict[str, int]
-    axes: Mapping[str, tuple[Axis, ...]]
+    axes: Mapping[str, tuple[terms.Axis, ...]]
     shapes: Mapping[str, tuple[int, ...]]
-    domains: Mapping[str, Domains] = field(default_factory=dict)
+    domains: Mapping[str, terms.Domains] = field(default_factory=dict)
 
     def refuse(self, problem: str) -> DefinitionError:
         """Return the error for a statement that cannot be read."""
         return DefinitionError(f"load_dump: line {self.statement.line}: {problem}.")
 
     @property
-    def result(self) -> Value:
+    def result(self) -> terms.Value:
         """The first result, which must be a tensor."""
         value = self.statement.results[0]
-        if not isinstance(value, Value):
-            msg = f"{value.name} is a scalar, but the expression computes a tensor"
-            raise self.refuse(msg)
+        if not isinstance(value, terms.Value):
+            raise self.refuse(f"{value.name} is a scalar, but the expression computes a tensor")
         return value
 
-    def kept_axes(self, op: str) -> tuple[Axis, ...]:
+    def kept_axes(self, op: str) -> tuple[terms.Axis, ...]:
         """Return the axes of the result, or raise if the text does not show them."""
         if self.result.axes is None:
-            msg = f"{op}: the axes of {self.result.name} are not printed"
-            raise self.refuse(msg)
+            raise self.refuse(f"{op}: the axes of {self.result.name} are not printed")
         return self.result.kept_axes
 
-    def size(self, term: Term, op: str) -> int:
+    def size(self, term: terms.Term, op: str) -> int:
         """Return a size, or raise if it is not known."""
         size = size_of(term, self.sizes)
         if size is None:
-            shown = term.name if isinstance(term, Symbol) else "an expression"
-            msg = f"{op}: the size {shown} is unknown; pass it as sizes={{'{shown}': ...}}"
-            raise self.refuse(msg)
+            shown = term.name if isinstance(term, terms.Symbol) else "an expression"
+            raise self.refuse(f"{op}: the size {shown} is unknown; pass it as sizes={{'{shown}': ...}}")
         return size
 
     def shape(self, op: str, count: int | None = None) -> tuple[int, ...]:
@@ -120,17 +106,16 @@ def call_of(context: Context) -> Call:
         If its operands or options cannot be read.
     """
     term = context.statement.term
-    if not isinstance(term, Applied):
+    if not isinstance(term, terms.Applied):
         # A plain copy of a scalar or of a tensor.
         return Call(op="set", operands=(term,))
     name = term.name
     if name.startswith("("):
-        return _cast(context, term, IR_TYPES[name[1:-1]])
+        return _cast(context, term, terms.IR_TYPES[name[1:-1]])
     if name.startswith("__") and "2" in name:
         target = _NARROW.get(name.partition("2")[2])
         if target is None and not (context.result.dtype and len(term.operands) == 1):
-            msg = f"unknown cast {name}"
-            raise context.refuse(msg)
+            raise context.refuse(f"unknown cast {name}")
         return _cast(context, term, context.result.dtype or target or DataType.Float)
     if name == "reduction":
         return _reduction(context, term)
@@ -144,18 +129,17 @@ def call_of(context: Context) -> Call:
     try:
         OPS[op]
     except KeyError:
-        msg = f"load_dump: line {context.statement.line}: unknown op {name[:60]}."
-        raise UnsupportedError(msg) from None
+        raise UnsupportedError(f"load_dump: line {context.statement.line}: unknown op {name[:60]}.") from None
     return _plain(context, op, term)
 
 
-def _plain(context: Context, op: str, term: Applied) -> Call:
+def _plain(context: Context, op: str, term: terms.Applied) -> Call:
     """Return a call whose options are operands if they are tensors, and attributes otherwise."""
     operands, attrs = list(term.operands), dict[str, AttrValue]()
     for key, value in term.options:
-        if isinstance(value, Value):
+        if isinstance(value, terms.Value):
             operands.append(value)
-        elif isinstance(value, Axis):
+        elif isinstance(value, terms.Axis):
             attrs["dim"] = _place(context, term, value)
         elif key == "index" and op == "select":
             operands.append(value)
@@ -163,43 +147,39 @@ def _plain(context: Context, op: str, term: Applied) -> Call:
             try:
                 attrs[key] = attribute(value, context.sizes)
             except ValueError:
-                msg = f"{op}: the option {key} is not a plain value"
-                raise context.refuse(msg) from None
+                raise context.refuse(f"{op}: the option {key} is not a plain value") from None
     return Call(op=op, operands=tuple(operands), attrs=attrs)
 
 
-def _place(context: Context, term: Applied, axis: Axis) -> int:
-    first = next((v for v in term.operands if isinstance(v, Value)), None)
+def _place(context: Context, term: terms.Applied, axis: terms.Axis) -> int:
+    first = next((v for v in term.operands if isinstance(v, terms.Value)), None)
     numbers = [] if first is None else [a.number for a in context.axes.get(first.name, ()) if a.kind != "r"]
     if axis.number not in numbers:
-        msg = f"axis {axis.number} is not an axis of the operand"
-        raise context.refuse(msg)
+        raise context.refuse(f"axis {axis.number} is not an axis of the operand")
     return numbers.index(axis.number)
 
 
-def _cast(context: Context, term: Applied, dtype: DataType) -> Call:
+def _cast(context: Context, term: terms.Applied, dtype: DataType) -> Call:
     (operand,) = term.operands if len(term.operands) == 1 else (None,)
     if operand is None:
-        msg = "a cast has one operand"
-        raise context.refuse(msg)
-    if isinstance(operand, Applied) and operand.name == "std::real" and len(operand.operands) == 1:
+        raise context.refuse("a cast has one operand")
+    if isinstance(operand, terms.Applied) and operand.name == "std::real" and len(operand.operands) == 1:
         operand = operand.operands[0]
     return Call(op="cast", operands=(operand,), attrs={"dtype": dtype})
 
 
-def _operand(context: Context, term: Applied) -> Value:
+def _operand(context: Context, term: terms.Applied) -> terms.Value:
     first = term.operands[0] if term.operands else None
-    if not isinstance(first, Value) or first.name not in context.shapes:
-        msg = f"{term.name}: the first operand must be a tensor"
-        raise context.refuse(msg)
+    if not isinstance(first, terms.Value) or first.name not in context.shapes:
+        raise context.refuse(f"{term.name}: the first operand must be a tensor")
     return first
 
 
-def _option(term: Applied, name: str) -> Term | None:
+def _option(term: terms.Applied, name: str) -> terms.Term | None:
     return next((value for key, value in term.options if key == name), None)
 
 
-def _reduced_axes(context: Context, term: Applied) -> tuple[int, ...]:
+def _reduced_axes(context: Context, term: terms.Applied) -> tuple[int, ...]:
     operand = _operand(context, term)
     axes = context.result.axes
     if axes is None or len(axes) != len(context.shapes[operand.name]):
@@ -208,33 +188,34 @@ def _reduced_axes(context: Context, term: Applied) -> tuple[int, ...]:
     return tuple(place for place, axis in enumerate(axes) if axis.kind == "r")
 
 
-def _reduction(context: Context, term: Applied) -> Call:
+def _reduction(context: Context, term: terms.Applied) -> Call:
     fold = _option(term, "op")
-    name = fold.name if isinstance(fold, Symbol) else fold.name if isinstance(fold, Applied) else ""
+    name = fold.name if isinstance(fold, terms.Symbol) else fold.name if isinstance(fold, terms.Applied) else ""
     if name not in _FOLDS:
         msg = f"load_dump: line {context.statement.line}: unknown reduction {name[:40] or 'without a name'}."
         raise UnsupportedError(msg)
     return Call(op=_FOLDS[name], operands=(_operand(context, term),), attrs={"dims": _reduced_axes(context, term)})
 
 
-def _welford(context: Context, term: Applied) -> Call:
+def _welford(context: Context, term: terms.Applied) -> Call:
     return Call(op="welford", operands=(_operand(context, term),), attrs={"dims": _reduced_axes(context, term)})
 
 
-def _flags(context: Context, term: Applied) -> tuple[bool, ...] | None:
+def _flags(context: Context, term: terms.Applied) -> tuple[bool, ...] | None:
     option = _option(term, "flags") or _option(term, "is_broadcast_dim")
-    if not isinstance(option, Listed):
+    if not isinstance(option, terms.Listed):
         return None
     flags = []
     for entry in option.entries:
-        if not isinstance(entry, Constant) or not isinstance(entry.value, bool):
-            msg = "flags must be true or false"
-            raise context.refuse(msg)
+        if not isinstance(entry, terms.Constant) or not isinstance(entry.value, bool):
+            raise context.refuse("flags must be true or false")
         flags.append(entry.value)
     return tuple(flags)
 
 
-def _added_axes(context: Context, wide: Sequence[Axis], narrow: Sequence[Axis], op: str) -> tuple[bool, ...]:
+def _added_axes(
+    context: Context, wide: Sequence[terms.Axis], narrow: Sequence[terms.Axis], op: str,
+) -> tuple[bool, ...]:
     """Return which broadcast axes of ``wide`` are not in ``narrow``, by the order of their kinds."""
     flags: list[bool] = []
     left = [axis.kind for axis in narrow]
@@ -244,12 +225,11 @@ def _added_axes(context: Context, wide: Sequence[Axis], narrow: Sequence[Axis], 
         if not is_added and left:
             left.pop(0)
     if left or sum(flags) != len(wide) - len(narrow):
-        msg = f"{op}: flags are missing and cannot be determined from the axes"
-        raise context.refuse(msg)
+        raise context.refuse(f"{op}: flags are missing and cannot be determined from the axes")
     return tuple(flags)
 
 
-def _broadcast(context: Context, term: Applied) -> Call:
+def _broadcast(context: Context, term: terms.Applied) -> Call:
     flags = _flags(context, term)
     if flags is None:
         # Versions before 2023 print none.
@@ -258,7 +238,7 @@ def _broadcast(context: Context, term: Applied) -> Call:
     return Call(op="broadcast", operands=(_operand(context, term),), attrs={"is_broadcast_dim": flags})
 
 
-def _squeeze(context: Context, term: Applied) -> Call:
+def _squeeze(context: Context, term: terms.Applied) -> Call:
     flags = _flags(context, term)
     if flags is None:
         operand = _operand(context, term)
@@ -269,11 +249,11 @@ def _squeeze(context: Context, term: Applied) -> Call:
     )
 
 
-def _expand(context: Context, term: Applied) -> Call:
+def _expand(context: Context, term: terms.Applied) -> Call:
     return Call(op="expand", operands=(_operand(context, term),), attrs={"shape": context.shape("expand")})
 
 
-def _reshape(context: Context, term: Applied) -> Call:
+def _reshape(context: Context, term: terms.Applied) -> Call:
     operand = _operand(context, term)
     count = 1
     for size in context.shapes[operand.name]:
@@ -281,19 +261,18 @@ def _reshape(context: Context, term: Applied) -> Call:
     return Call(op="reshape", operands=(operand,), attrs={"new_shape": context.shape("reshape", count)})
 
 
-def _permute(context: Context, term: Applied) -> Call:
+def _permute(context: Context, term: terms.Applied) -> Call:
     """Return a permutation that the extents allow; the text does not distinguish axes with the same extent."""
     operand = _operand(context, term)
     before = [axis for axis in context.axes.get(operand.name, ()) if axis.kind != "r"]
     after = context.kept_axes("permute")
     option = _option(term, "dims")
-    if isinstance(option, Listed):
+    if isinstance(option, terms.Listed):
         listed = tuple(context.size(entry, "permute") for entry in option.entries)
         return Call(op="permute", operands=(operand,), attrs={"dims": listed})
     if len(before) != len(after):
-        msg = f"permute: {operand.name} has {len(before)} axes and {context.result.name} {len(after)}"
-        raise context.refuse(msg)
-    permutation = context.domains.get(context.result.name, Domains()).permutation
+        raise context.refuse(f"permute: {operand.name} has {len(before)} axes and {context.result.name} {len(after)}")
+    permutation = context.domains.get(context.result.name, terms.Domains()).permutation
     if permutation is not None and len(permutation) == len(after) and permutation != tuple(range(len(after))):
         return Call(op="permute", operands=(operand,), attrs={"dims": permutation})
     left = list(range(len(before)))
@@ -304,8 +283,7 @@ def _permute(context: Context, term: Applied) -> Call:
             # Symbols of one size may have several names.
             alike = [place for place in left if _same_size(context, before[place], axis)]
         if not alike:
-            msg = f"permute: {context.result.name} has an axis that {operand.name} lacks"
-            raise context.refuse(msg)
+            raise context.refuse(f"permute: {context.result.name} has an axis that {operand.name} lacks")
         dims.append(alike[0])
         left.remove(alike[0])
     if dims == sorted(dims):
@@ -313,7 +291,7 @@ def _permute(context: Context, term: Applied) -> Call:
     return Call(op="permute", operands=(operand,), attrs={"dims": tuple(dims)})
 
 
-def _other_order(context: Context, axes: Sequence[Axis], dims: list[int]) -> list[int]:
+def _other_order(context: Context, axes: Sequence[terms.Axis], dims: list[int]) -> list[int]:
     """Return an order other than the identity, because a permutation that moves nothing is not printed as one."""
     for second in reversed(range(len(axes))):
         for first in reversed(range(second)):
@@ -324,90 +302,84 @@ def _other_order(context: Context, axes: Sequence[Axis], dims: list[int]) -> lis
     return dims
 
 
-def _alike(a: Axis, b: Axis) -> bool:
+def _alike(a: terms.Axis, b: terms.Axis) -> bool:
     return (a.kind == "b") is (b.kind == "b") and a.extent == b.extent and a.expanded == b.expanded
 
 
-def _same_size(context: Context, a: Axis, b: Axis) -> bool:
+def _same_size(context: Context, a: terms.Axis, b: terms.Axis) -> bool:
     sizes = size_of(a.visible, context.sizes), size_of(b.visible, context.sizes)
     return (a.kind == "b") is (b.kind == "b") and sizes[0] is not None and sizes[0] == sizes[1]
 
 
-def _slice(context: Context, term: Applied) -> Call:
+def _slice(context: Context, term: terms.Applied) -> Call:
     ranges = term.operands[1] if len(term.operands) == 2 else _option(term, "ranges")
-    if not isinstance(ranges, Listed):
-        msg = "slice: the ranges are missing"
-        raise context.refuse(msg)
+    if not isinstance(ranges, terms.Listed):
+        raise context.refuse("slice: the ranges are missing")
     starts, ends = [], []
     for entry in ranges.entries:
-        if not isinstance(entry, Listed) or len(entry.entries) not in {2, 3}:
-            msg = "slice: a range must be {start, end, step}"
-            raise context.refuse(msg)
+        if not isinstance(entry, terms.Listed) or len(entry.entries) not in {2, 3}:
+            raise context.refuse("slice: a range must be {start, end, step}")
         first, last, *step = (context.size(bound, "slice") for bound in entry.entries)
         if step and step[0] != 1:
-            msg = f"slice: steps must be 1, given {step[0]}"
-            raise context.refuse(msg)
+            raise context.refuse(f"slice: steps must be 1, given {step[0]}")
         starts.append(first)
         ends.append(last)
     operand = _operand(context, term)
     if len(starts) != len(context.shapes[operand.name]):
-        msg = f"slice: {len(starts)} ranges for a tensor with {len(context.shapes[operand.name])} axes"
-        raise context.refuse(msg)
+        raise context.refuse(f"slice: {len(starts)} ranges for a tensor with {len(context.shapes[operand.name])} axes")
     attrs: dict[str, AttrValue] = {"start_indices": tuple(starts), "end_indices": tuple(ends)}
     return Call(op="slice", operands=(operand,), attrs=attrs | {"manual_normalization": False})
 
 
-def _pad(context: Context, term: Applied) -> Call:
+def _pad(context: Context, term: terms.Applied) -> Call:
     operand, *rest = term.operands or (None,)
     widths = rest[0] if rest else _option(term, "widths")
-    if not isinstance(operand, Value) or not isinstance(widths, Listed) or len(widths.entries) % 2:
-        msg = "pad: the widths are missing"
-        raise context.refuse(msg)
+    if not isinstance(operand, terms.Value) or not isinstance(widths, terms.Listed) or len(widths.entries) % 2:
+        raise context.refuse("pad: the widths are missing")
     numbers = [context.size(width, "pad") for width in widths.entries]
     if len(numbers) != 2 * len(context.shapes.get(operand.name, ())):
         msg = f"pad: {len(numbers)} widths for a tensor with {len(context.shapes.get(operand.name, ()))} axes"
         raise context.refuse(msg)
     # The innermost axis comes first in the attribute, and last in the text.
     inner = [width for place in reversed(range(0, len(numbers), 2)) for width in numbers[place : place + 2]]
-    value: Term = rest[1] if len(rest) > 1 else Constant(value=0)
+    value: terms.Term = rest[1] if len(rest) > 1 else terms.Constant(value=0)
     return Call(op="pad", operands=(operand, value), attrs={"pad_widths": tuple(inner)})
 
 
-def _cat(context: Context, term: Applied) -> Call:
+def _cat(context: Context, term: terms.Applied) -> Call:
     dim = _option(term, "dim")
     tensors = term.operands
     if dim is None and tensors:
         tensors, dim = tensors[:-1], tensors[-1]
     if dim is None or not tensors:
-        msg = "cat: operands or axis are missing"
-        raise context.refuse(msg)
+        raise context.refuse("cat: operands or axis are missing")
     return Call(op="cat", operands=tensors, attrs={"dim": context.size(dim, "cat")})
 
 
-def _fill(op: str) -> Callable[[Context, Applied], Call]:
-    def made(context: Context, term: Applied) -> Call:
-        operands = [v for v in term.operands if not isinstance(v, Listed) and not _is_type(v)]
+def _fill(op: str) -> Callable[[Context, terms.Applied], Call]:
+    def made(context: Context, term: terms.Applied) -> Call:
+        operands = [v for v in term.operands if not isinstance(v, terms.Listed) and not _is_type(v)]
         if op == "iota":
-            operands = operands[1:] or [Constant(value=0), Constant(value=1)]
+            operands = operands[1:] or [terms.Constant(value=0), terms.Constant(value=1)]
         if op in {"uniform", "normal"} and len(operands) in {0, 2} and "range" not in term.name and (
             "general" not in term.name
         ):
-            operands = [Constant(value=0.0), Constant(value=1.0), *operands]
+            operands = [terms.Constant(value=0.0), terms.Constant(value=1.0), *operands]
         dtype = context.result.dtype or DataType.Float
         return Call(op=op, operands=tuple(operands), attrs={"shape": context.shape(op), "dtype": dtype})
 
     return made
 
 
-def _is_type(term: Term) -> bool:
-    return isinstance(term, Constant) and isinstance(term.value, DataType)
+def _is_type(term: terms.Term) -> bool:
+    return isinstance(term, terms.Constant) and isinstance(term.value, DataType)
 
 
-def _copy(op: str) -> Callable[[Context, Applied], Call]:
+def _copy(op: str) -> Callable[[Context, terms.Applied], Call]:
     return lambda _, term: Call(op=op, operands=term.operands)
 
 
-_BUILT: Mapping[str, Callable[[Context, Applied], Call]] = {
+_BUILT: Mapping[str, Callable[[Context, terms.Applied], Call]] = {
     "welford": _welford,
     "broadcast": _broadcast,
     "squeeze": _squeeze,

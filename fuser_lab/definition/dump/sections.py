@@ -4,16 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from fuser_lab.definition.dump.terms import (
-    Domains,
-    Statement,
-    Symbol,
-    Value,
-    listed_value,
-    statement,
-    tensor_names,
-    with_listed,
-)
+from fuser_lab.definition.dump import terms
 from fuser_lab.errors import DefinitionError
 
 MOST_EXPRESSIONS = 10_000  # expressions of one fusion
@@ -57,10 +48,10 @@ class MathText:
     inputs: list[tuple[int, str]] = field(default_factory=list)
     outputs: list[tuple[int, str]] = field(default_factory=list)
     exprs: list[tuple[int, str]] = field(default_factory=list)
-    domains: dict[str, Domains] = field(default_factory=dict)
+    domains: dict[str, terms.Domains] = field(default_factory=dict)
     is_complete: bool = False
 
-    def statements(self, notes: list[str]) -> list[Statement]:
+    def statements(self, notes: list[str]) -> list[terms.Statement]:
         """Return the expressions, without a truncated one at the end of the text."""
         statements = []
         for place, (line, text) in enumerate(self.exprs):
@@ -69,20 +60,20 @@ class MathText:
                 notes.append(f"the text ends inside the expression on line {line}, which is omitted")
                 continue
             try:
-                statements.append(statement(text, line))
+                statements.append(terms.statement(text, line))
             except DefinitionError:
                 if not is_last:
                     raise
                 notes.append(f"the text ends inside the expression on line {line}, which is omitted")
         return statements
 
-    def values(self, which: str) -> list[Value | Symbol]:
+    def values(self, which: str) -> list[terms.Value | terms.Symbol]:
         """Return the values listed as ``inputs`` or ``outputs``."""
         lines = self.inputs if which == "inputs" else self.outputs
         values = []
         for place, (line, text) in enumerate(lines):
             try:
-                value = listed_value(text, line)
+                value = terms.listed_value(text, line)
             except DefinitionError:
                 if self.is_complete or place < len(lines) - 1:
                     raise
@@ -137,15 +128,13 @@ def dumps_in(text: str) -> list[DumpText]:
         If the text contains none, or more than the limit.
     """
     if len(text) > _MOST_CHARACTERS:
-        msg = f"load_dump: the text has {len(text)} characters; at most {_MOST_CHARACTERS} are read."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"load_dump: the text has {len(text)} characters; at most {_MOST_CHARACTERS} are read.")
     dumps = [dump for dump in _Sections().read(text) if dump.has_fusion]
     if not dumps:
-        msg = (
+        raise DefinitionError(
             "load_dump: the text contains no dump; NVFUSER_DUMP=segmented_fusion prints one, with the lines "
             "'Segmented_Fusion Dump: -- Re-written complete fusion:{' and '%kernel_math {'."
         )
-        raise DefinitionError(msg)
     return dumps
 
 
@@ -191,11 +180,10 @@ class _Statements:
         if self._lines:
             self.done.append((self._first, " ".join(self._lines)))
             if len(self.done) > MOST_EXPRESSIONS:
-                msg = (
+                raise DefinitionError(
                     f"load_dump: line {self._first}: the fusion has more than {MOST_EXPRESSIONS} expressions; at most "
                     "as many are read."
                 )
-                raise DefinitionError(msg)
         self._lines, self._open, self._equals = [], 0, False
 
 
@@ -254,12 +242,12 @@ class _Sections:
     def _domain(self, line: str) -> None:
         """Process a line of the section ``TransformPrinter``: a tensor, or one of its domains."""
         assert self._math is not None
-        names = tensor_names(line)[:1] if line[0] == "T" else ()
+        names = terms.tensor_names(line)[:1] if line[0] == "T" else ()
         if names:
             self._listed = names[0]
         elif self._listed:
             domains = self._math.domains
-            domains[self._listed] = with_listed(domains.get(self._listed, Domains()), line)
+            domains[self._listed] = terms.with_listed(domains.get(self._listed, terms.Domains()), line)
 
     def _line(self, number: int, line: str) -> None:
         if self._listed is not None and line[0] != "}":
@@ -341,7 +329,7 @@ class _Sections:
             if self._math is self._considered:
                 self._end_math()
                 self._state = ""
-            tensors = [names[0] for _, text in self._considered.exprs if (names := tensor_names(text[:200]))]
+            tensors = [names[0] for _, text in self._considered.exprs if (names := terms.tensor_names(text[:200]))]
             self._about = tuple(dict.fromkeys(tensors))
         if len(self._dump.refusals) < _MOST_REFUSALS:
             self._dump.refusals.append(Refusal(scheduler=scheduler, text=why, about=self._about or ()))
@@ -350,7 +338,7 @@ class _Sections:
         edge = _EDGE.match(line)
         if edge is not None:
             source, target = (frozenset(_numbers(edge[end])) for end in ("source", "target"))
-            self._dump.edges += [(source, target, name) for name in tensor_names(edge["tensor"])[:1]]
+            self._dump.edges += [(source, target, name) for name in terms.tensor_names(edge["tensor"])[:1]]
             return
         match = _GROUP.match(line)
         if match is None:
@@ -365,8 +353,7 @@ class _Sections:
         if match is not None:
             self._end_math()
             if len(self._dump.details) >= _MOST_GROUPS:
-                msg = f"load_dump: line {number}: there are more than {_MOST_GROUPS} groups."
-                raise DefinitionError(msg)
+                raise DefinitionError(f"load_dump: line {number}: there are more than {_MOST_GROUPS} groups.")
             self._group = DumpedGroup(scheduler=_scheduler(match["scheduler"] or ""))
             self._dump.details.append(self._group)
             self._list = ""
@@ -462,7 +449,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def _results(text: str) -> tuple[str, ...]:
     head = text.partition(" = ")[0]
-    return tensor_names(head) or tuple(re.findall(r"^[bidfc]\d+", head))
+    return terms.tensor_names(head) or tuple(re.findall(r"^[bidfc]\d+", head))
 
 
 _OLD_NAMES = {

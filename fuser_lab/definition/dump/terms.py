@@ -129,8 +129,7 @@ class _Parser:
     operators: int = 0
 
     def refuse(self, problem: str) -> NoReturn:
-        msg = f"load_dump: line {self.line}: {problem}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"load_dump: line {self.line}: {problem}.")
 
     def peek(self, ahead: int = 0) -> tuple[str, str]:
         place = self.at + ahead
@@ -429,8 +428,7 @@ def _tokens(text: str, line: int) -> list[tuple[str, str]]:
     while at < end:
         match = _TOKEN.match(text, at)
         if match is None:
-            msg = f"load_dump: line {line}: {text[at : at + 30].strip()!r} is not read."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"load_dump: line {line}: {text[at : at + 30].strip()!r} is not read.")
         kind = match.lastgroup or ""
         tokens.append((kind, match[kind]))
         at = match.end()

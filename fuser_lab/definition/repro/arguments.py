@@ -30,8 +30,7 @@ def dtype_named(name: str) -> DataType:
     member = TORCH_DTYPES[name]
     if member in DataType.__members__:
         return DataType[member]
-    msg = f"torch.{name} is not a supported tensor type."
-    raise UnsupportedError(msg)
+    raise UnsupportedError(f"torch.{name} is not a supported tensor type.")
 
 
 class Arguments:
@@ -85,8 +84,7 @@ def as_dtype(argument: object, function: str) -> DataType:
     """Return a dtype argument, or raise DefinitionError."""
     if isinstance(argument, DataType) and argument is not DataType.Null:
         return argument
-    msg = f"{function}: dtype must be a dtype of torch, given {short_text(argument)}."
-    raise DefinitionError(msg)
+    raise DefinitionError(f"{function}: dtype must be a dtype of torch, given {short_text(argument)}.")
 
 
 def as_device(argument: object, function: str) -> str:
@@ -96,22 +94,19 @@ def as_device(argument: object, function: str) -> str:
     target = find(argument) if isinstance(argument, str) else None
     if target is not None and target.name in holders():
         return f"{target.name}:{target.number(str(argument)) or 0}" if target.is_numbered else target.name
-    msg = f"{function}: device must be 'cpu', 'cuda' or 'cuda:0', given {short_text(argument)}."
-    raise DefinitionError(msg)
+    raise DefinitionError(f"{function}: device must be 'cpu', 'cuda' or 'cuda:0', given {short_text(argument)}.")
 
 
 def plain_number(value: Any, function: str, argument: str) -> Any:
     """Return a number, or raise DefinitionError."""
     if isinstance(value, bool | int | float | complex):
         return value
-    msg = f"{function}: {argument} must be a number, given {short_text(value)}."
-    raise DefinitionError(msg)
+    raise DefinitionError(f"{function}: {argument} must be a number, given {short_text(value)}.")
 
 
 def real_number(value: Any, function: str, argument: str) -> int | float:
     """Return a real number, or raise DefinitionError."""
     number = plain_number(value, function, argument)
     if isinstance(number, complex):
-        msg = f"{function}: {argument} must be a real number, given {short_text(number)}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{function}: {argument} must be a real number, given {short_text(number)}.")
     return int(number) if isinstance(number, bool) else number

@@ -41,17 +41,15 @@ def choose(scripts: Sequence[Script], name: str | None) -> tuple[Script, Candida
     pairs = [(script, candidate) for script in scripts for candidate in _candidates(script)]
     regions = [region for script in scripts if not pairs for region in _regions(script)]
     if regions:
-        msg = (
+        raise DefinitionError(
             f"load_repro: the trace calls {regions[0]}, but the text does not define it; "
             f"thunder.last_traces(f)[-1].python_ctx()[{regions[0]!r}].last_used prints its definition."
         )
-        raise DefinitionError(msg)
     if not pairs:
-        msg = (
+        raise DefinitionError(
             "load_repro: the text defines no fusion; a script has `with FusionDefinition() as fd:` or a function with "
             "the parameter fd, and fd.add_output in it."
         )
-        raise DefinitionError(msg)
     fitting = [pair for pair in pairs if name is None or name in {*pair[1].names, f"line {pair[1].line}"}]
     if name is None:
         fitting = _not_called_by_others(fitting)

@@ -17,8 +17,7 @@ def _dtype(value: Any) -> DataType:
     # Dtypes of torch are read as those of nvFuser.
     if isinstance(value, DataType):
         return value
-    msg = f"torch_dtype_to_nvfuser_dtype is read only for dtypes, given {description(value)}."
-    raise DefinitionError(msg)
+    raise DefinitionError(f"torch_dtype_to_nvfuser_dtype is read only for dtypes, given {description(value)}.")
 
 
 def _dtype_of_number(value: Any) -> DataType:
@@ -26,15 +25,13 @@ def _dtype_of_number(value: Any) -> DataType:
         return value
     if isinstance(value, Number):
         return of_python(value)
-    msg = f"python_scalar_to_nvfuser_dtype is read only for numbers, given {description(value)}."
-    raise DefinitionError(msg)
+    raise DefinitionError(f"python_scalar_to_nvfuser_dtype is read only for numbers, given {description(value)}.")
 
 
 def _sizes(dims: Any = 2, **_: Any) -> list[tuple[int, ...]]:
     entries = dims if isinstance(dims, list | tuple) else [dims]
     if not entries or not all(is_whole(n) and 0 < n <= 8 for n in entries):
-        msg = f"generate_input_sizes is read only for numbers of axes, given {description(dims)}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"generate_input_sizes is read only for numbers of axes, given {description(dims)}.")
     return [(_ASSUMED_SIZE,) * n for n in entries]
 
 

@@ -11,7 +11,7 @@ from fuser_lab.definition.spec import Fill, TensorSpec
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ops.arguments import as_list, whole, wholes
-from fuser_lab.ops.registry import wrap_dim
+from fuser_lab.ops.operands import wrap_dim
 from fuser_lab.targets import CPU, CUDA
 
 
@@ -25,11 +25,10 @@ def _span(tensor: TensorSpec) -> int:
 def with_strides(tensor: TensorSpec, shape: Sequence[int], strides: Sequence[int], call: str) -> TensorSpec:
     """Return a tensor with other sizes and strides, or raise DefinitionError if they are invalid."""
     if len(shape) != len(strides) or min([*shape, *strides], default=0) < 0:
-        msg = (
+        raise DefinitionError(
             f"{call}: sizes {list(shape)} and strides {list(strides)} must have the same length, with entries of 0 or "
             "more."
         )
-        raise DefinitionError(msg)
     return replace(tensor, shape=tuple(shape), strides=tuple(strides))
 
 
@@ -38,11 +37,10 @@ def _as_strided(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     offset = whole(a.next("storage_offset", default=0), a.what, "storage_offset")
     view = with_strides(tensor, shape, strides, a.what)
     if offset < 0 or (_span(view) and offset + _span(view) > _span(tensor)):
-        msg = (
+        raise DefinitionError(
             f"{a.what}: sizes {shape} with strides {strides} span {offset + _span(view)} elements, but "
             f"the tensor has {_span(tensor)} in memory."
         )
-        raise DefinitionError(msg)
     return _move(view, offset)
 
 
@@ -84,8 +82,7 @@ def _copy(tensor: TensorSpec, strides: tuple[int, ...]) -> TensorSpec:
         return replace(tensor, strides=strides)
     fill = tensor.fill
     if fill is not None and (fill.kind == "range" or len(set(fill.values)) > 1):
-        msg = "a copy into another layout is read only for random and constant tensors."
-        raise DefinitionError(msg)
+        raise DefinitionError("a copy into another layout is read only for random and constant tensors.")
     return replace(tensor, strides=strides)
 
 
@@ -149,8 +146,7 @@ def _permute(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     rank = len(tensor.shape)
     order = [wrap_dim(i, rank, a.what, "dims") for i in a.sizes("dims")]
     if sorted(order) != list(range(rank)):
-        msg = f"{a.what}: dims {order} is not a permutation of {rank} axes."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{a.what}: dims {order} is not a permutation of {rank} axes.")
     return _permute_spec(tensor, order)
 
 
@@ -168,8 +164,7 @@ def _swap(tensor: TensorSpec, a: Arguments) -> TensorSpec:
 
 def _t(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     if len(tensor.shape) > 2:
-        msg = f"{a.what}: the tensor must have at most two axes, given {len(tensor.shape)}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{a.what}: the tensor must have at most two axes, given {len(tensor.shape)}.")
     return _permute_spec(tensor, range(len(tensor.shape))[::-1])
 
 
@@ -179,12 +174,10 @@ def _reshape(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     if shape.count(-1) == 1 and elements and count % elements == 0:
         shape[shape.index(-1)] = count // elements
     if min(shape, default=0) < 0 or prod(shape) != count:
-        msg = f"{a.what}: {shape} does not have the {count} elements of {list(tensor.shape)}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{a.what}: {shape} does not have the {count} elements of {list(tensor.shape)}.")
     if not _is_contiguous(tensor):
         if a.what == "view":
-            msg = "view: the tensor must be contiguous; use reshape."
-            raise DefinitionError(msg)
+            raise DefinitionError("view: the tensor must be contiguous; use reshape.")
         tensor = _copy(tensor, _in_order(tensor.shape, range(len(tensor.shape))))
     return replace(tensor, shape=tuple(shape), strides=_in_order(shape, range(len(shape))))
 
@@ -193,8 +186,7 @@ def _expand(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     shape = a.sizes("size")
     ahead = len(shape) - len(tensor.shape)
     if ahead < 0:
-        msg = f"{a.what}: {shape} has fewer axes than {list(tensor.shape)}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{a.what}: {shape} has fewer axes than {list(tensor.shape)}.")
     sizes, strides = [1] * ahead + list(tensor.shape), [0] * ahead + list(tensor.strides)
     for axis, size in enumerate(shape):
         if size == -1 and axis >= ahead:
@@ -211,8 +203,7 @@ def _repeat(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     times = a.sizes("repeats")
     ahead = len(times) - len(tensor.shape)
     if ahead < 0 or min(times, default=0) < 0:
-        msg = f"{a.what}: repeats {times} must be 0 or more, for each axis of {list(tensor.shape)}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{a.what}: repeats {times} must be 0 or more, for each axis of {list(tensor.shape)}.")
     shape = [n * by for n, by in zip([1] * ahead + list(tensor.shape), times, strict=True)]
     repeated = replace(tensor, shape=tuple(shape), strides=_in_order(shape, range(len(shape))))
     fill = tensor.fill
@@ -254,8 +245,7 @@ def _flatten(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     first = wrap_dim(a.next("start_dim", default=0), max(rank, 1), a.what)
     last = wrap_dim(a.next("end_dim", default=-1), max(rank, 1), a.what)
     if last < first:
-        msg = f"{a.what}: start_dim {first} is after end_dim {last}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{a.what}: start_dim {first} is after end_dim {last}.")
     shape = [*tensor.shape[:first], prod(tensor.shape[first : last + 1]), *tensor.shape[last + 1 :]]
     return _reshape(tensor, Arguments(a.what, [shape], {}))
 
@@ -267,8 +257,7 @@ def _unflatten(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     if sizes.count(-1) == 1 and elements and count % elements == 0:
         sizes[sizes.index(-1)] = count // elements
     if min(sizes, default=0) < 0 or prod(sizes) != count:
-        msg = f"{a.what}: {sizes} does not have the {count} elements of axis {axis}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{a.what}: {sizes} does not have the {count} elements of axis {axis}.")
     strides, step = [0] * len(sizes), tensor.strides[axis]
     for place in reversed(range(len(sizes))):
         strides[place] = step
@@ -299,8 +288,7 @@ def _narrow(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     size = tensor.shape[axis]
     start = start + size if start < 0 else start
     if not 0 <= start <= start + length <= size:
-        msg = f"{a.what}: {length} elements from {start} exceed an axis of size {size}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{a.what}: {length} elements from {start} exceed an axis of size {size}.")
     return taken_from(tensor, (*[slice(None)] * axis, slice(start, start + length)))
 
 
@@ -320,8 +308,7 @@ def _statistic(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     strides = _in_order(shape, range(len(shape)))
     dtype = a.dtype(tensor.dtype)
     if not dtype.is_float:
-        msg = f"{a.what}: only statistics of floats are read, given {dtype!r}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{a.what}: only statistics of floats are read, given {dtype!r}.")
     return replace(tensor, shape=tuple(shape), strides=strides, dtype=dtype, fill=Fill(kind="uniform"))
 
 
@@ -447,8 +434,7 @@ def asked_of(tensor: TensorSpec, name: str, args: Sequence[Any]) -> Any:
             return _is_contiguous(tensor)
         case "element_size", []:
             return tensor.dtype.itemsize
-    msg = f"{name}: at most one axis is read."
-    raise DefinitionError(msg)
+    raise DefinitionError(f"{name}: at most one axis is read.")
 
 
 QUESTIONS = frozenset({"stride", "numel", "nelement", "dim", "ndimension", "is_contiguous", "element_size"})
@@ -498,8 +484,7 @@ def taken_from(tensor: TensorSpec, index: object) -> TensorSpec:
         place = entries.index(Ellipsis)
         rest = entries[:place] + entries[place + 1 :]
         if Ellipsis in rest:
-            msg = "an index may contain ... only once."
-            raise DefinitionError(msg)
+            raise DefinitionError("an index may contain ... only once.")
         taken = sum(entry is not None for entry in rest)
         entries[place : place + 1] = [slice(None)] * (len(tensor.shape) - taken)
     shape: list[int] = []
@@ -512,15 +497,13 @@ def taken_from(tensor: TensorSpec, index: object) -> TensorSpec:
             strides.append(tensor.shape[axis] * tensor.strides[axis] if axis < len(tensor.shape) else 1)
             continue
         if axis >= len(tensor.shape):
-            msg = f"the tensor has {len(tensor.shape)} axes, fewer than the index."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"the tensor has {len(tensor.shape)} axes, fewer than the index.")
         size, step = tensor.shape[axis], tensor.strides[axis]
         axis += 1
         if isinstance(entry, slice):
             places = range(size)[entry]
             if places.step < 0:
-                msg = "torch does not support slices with negative steps."
-                raise DefinitionError(msg)
+                raise DefinitionError("torch does not support slices with negative steps.")
             shape.append(len(places))
             strides.append(step * places.step)
             offset += step * places.start

@@ -31,19 +31,17 @@ def _between(low: float, high: float, dtype: DataType, call: str) -> Fill:
     if not (dtype.is_integral or dtype is DataType.Bool):
         return Fill(kind="uniform", low=low, high=high)
     if low != low or high != high or abs(low) == float("inf") or abs(high) == float("inf"):  # noqa: PLR0124
-        msg = f"{call}: low and high must be finite, given {short_text(low)} and {short_text(high)}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{call}: low and high must be finite, given {short_text(low)} and {short_text(high)}.")
     return _integers(ceil(low), ceil(high), dtype, call)
 
 
 def _integers(low: int, high: int, dtype: DataType, call: str) -> Fill:
     least, most = dtype.limits if dtype.is_integral else (-(2**63), 2**63 - 1)
     if not least <= low < high <= most + 1:
-        msg = (
+        raise DefinitionError(
             f"{call}: the range of integers from {short_text(low)} to {short_text(high)} is empty or does not fit "
             f"{dtype!r}."
         )
-        raise DefinitionError(msg)
     return Fill(kind="integers", low=low, high=high)
 
 
@@ -51,8 +49,7 @@ def _random_maker(kind: str) -> Callable[[Arguments], TensorSpec]:
     def make(a: Arguments) -> TensorSpec:
         shape, dtype, device = a.sizes("size"), a.dtype(DataType.Float), a.device()
         if not dtype.is_float and not (kind == "randn" and dtype.is_complex):
-            msg = f"{a.what}: dtype must be a float type, given {dtype!r}."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"{a.what}: dtype must be a float type, given {dtype!r}.")
         fill = Fill(kind="normal") if kind == "randn" else Fill(kind="uniform", low=0, high=1)
         return _make(shape, dtype, device, fill)
 
@@ -116,18 +113,16 @@ def _arange(a: Arguments) -> TensorSpec:
         case [start, stop, by]:
             first, end, step = start, stop, by
         case _ if end is None or numbers:
-            msg = (
+            raise DefinitionError(
                 f"{a.what}: arguments must be end, or start and end, or start, end and step, given {len(numbers)} "
                 "numbers."
             )
-            raise DefinitionError(msg)
     first, end, step = (real_number(v, a.what, n) for v, n in ((first, "start"), (end, "end"), (step, "step")))
     if not step or (end - first) / step < 0 or abs(end - first) == float("inf"):
-        msg = (
+        raise DefinitionError(
             f"{a.what}: there is no range from {short_text(first)} to {short_text(end)} in steps of "
             f"{short_text(step)}."
         )
-        raise DefinitionError(msg)
     count = ceil((end - first) / step)
     dtype = a.dtype(DataType.Float if any(isinstance(v, float) for v in (first, end, step)) else DataType.Int)
     return _make([count], dtype, a.device(), Fill(kind="range", values=(first, step)))
@@ -144,19 +139,16 @@ def _eye(a: Arguments) -> TensorSpec:
         values = tuple(int(place % (columns + 1) == 0 and place < columns * (columns + 1))
                        for place in range(min(count, _MOST_VALUES)))  # fmt: skip
     if count > _MOST_VALUES:
-        msg = f"{a.what}: a matrix of {rows} x {columns} has more than {_MOST_VALUES} numbers."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{a.what}: a matrix of {rows} x {columns} has more than {_MOST_VALUES} numbers.")
     return _make([rows, columns], a.dtype(DataType.Float), a.device(), Fill(kind="values", values=values or (0,)))
 
 
 def _make_tensor(a: Arguments) -> TensorSpec:
     shape, dtype, device = a.sizes("shape"), a.dtype(DataType.Null), a.device("")
     if dtype is DataType.Null or not device:
-        msg = f"{a.what}: needs both dtype and device."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{a.what}: needs both dtype and device.")
     if a.take("noncontiguous"):
-        msg = f"{a.what}: noncontiguous=True does not define the strides; use as_strided."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{a.what}: noncontiguous=True does not define the strides; use as_strided.")
     low, high = a.take("low"), a.take("high")
     a.take("memory_format")
     # Torch's own range, limited to that of the dtype.
@@ -185,13 +177,11 @@ def _nested_shape(data: Any, flat: list[Any], function: str) -> list[int]:
     if not isinstance(data, list | tuple):
         flat.append(plain_number(data, function, "data"))
         if len(flat) > _MOST_VALUES:
-            msg = f"{function}: data has more than {_MOST_VALUES} numbers."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"{function}: data has more than {_MOST_VALUES} numbers.")
         return []
     inner = [_nested_shape(entry, flat, function) for entry in data]
     if any(shape != inner[0] for shape in inner):
-        msg = f"{function}: the lists in data have different lengths."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{function}: the lists in data have different lengths.")
     return [len(inner), *(inner[0] if inner else [])]
 
 
@@ -204,8 +194,7 @@ def _like(maker: Callable[[Arguments], TensorSpec]) -> Callable[[Arguments], Ten
     def make(a: Arguments) -> TensorSpec:
         like = a.args.pop(0) if a.args else None
         if not isinstance(like, TensorSpec):
-            msg = f"{a.what}: the first argument must be a tensor that the script creates."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"{a.what}: the first argument must be a tensor that the script creates.")
         keywords = {"dtype": like.dtype, "device": like.device} | a.keywords
         inner = Arguments(a.what, [list(like.shape), *a.args], keywords)
         made = maker(inner)
@@ -257,16 +246,14 @@ def made_by(name: str, args: Sequence[Any], keywords: Mapping[str, Any]) -> Tens
 def _normal_fill(tensor: TensorSpec, a: Arguments) -> Fill:
     mean, std = (real_number(a.next(name, default=usual), a.what, name) for name, usual in (("mean", 0), ("std", 1)))
     if (mean, std) != (0, 1) or not (tensor.dtype.is_float or tensor.dtype.is_complex):
-        msg = f"{a.what}: only mean 0 and std 1, on tensors of floats, are read."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{a.what}: only mean 0 and std 1, on tensors of floats, are read.")
     return Fill(kind="normal")
 
 
 def _uniform_fill(tensor: TensorSpec, a: Arguments) -> Fill:
     low, high = (a.next(*names, default=usual) for names, usual in ((("from", "a"), 0), (("to", "b"), 1)))
     if not tensor.dtype.is_float:
-        msg = f"{a.what}: only tensors of floats are read, given {tensor.dtype!r}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{a.what}: only tensors of floats are read, given {tensor.dtype!r}.")
     return _between(real_number(low, a.what, "from"), real_number(high, a.what, "to"), tensor.dtype, a.what)
 
 
@@ -275,8 +262,7 @@ def _random_fill(tensor: TensorSpec, a: Arguments) -> Fill:
     low = bounds.pop(0) if len(bounds) == 2 else whole(a.take("from", default=0), a.what, "from")
     high = bounds.pop() if bounds else a.take("to")
     if high is None:
-        msg = f"{a.what}: it is read only with an upper bound of the values."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{a.what}: it is read only with an upper bound of the values.")
     return _integers(low, whole(high, a.what, "to"), tensor.dtype, a.what)
 
 

@@ -67,15 +67,13 @@ def read_script(
     """
     for argument, value in (("text", text), ("name", name)):
         if not isinstance(value, str) and (argument == "text" or value is not None):
-            msg = f"load_repro: {argument} must be a str, given {type(value).__name__}."
-            raise ArgumentTypeError(msg)
+            raise ArgumentTypeError(f"load_repro: {argument} must be a str, given {type(value).__name__}.")
     script, candidate = choose(scripts_in(text), name)
     reader = _Reader(script, candidate, make)
     try:
         return reader.read()
     except RecursionError:
-        msg = "load_repro: the script is nested too deeply to be read."
-        raise DefinitionError(msg) from None
+        raise DefinitionError("load_repro: the script is nested too deeply to be read.") from None
 
 
 # Functions that call each other on the way to a definition.

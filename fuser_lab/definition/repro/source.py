@@ -98,8 +98,7 @@ def scripts_in(text: str) -> tuple[Script, ...]:
         If it is too long, or the script is not Python.
     """
     if len(text) > LONGEST:
-        msg = f"load_repro: the text has {len(text)} characters; scripts of up to {LONGEST} are read."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"load_repro: the text has {len(text)} characters; scripts of up to {LONGEST} are read.")
     lines = tuple(_NEWLINE.split(text.removeprefix("\ufeff")))
     every = _fences(lines)
     fences = [fence for fence in every if _DEFINES.search(fence.text)]
@@ -253,6 +252,5 @@ def _parse_lines(lines: tuple[str, ...], above: int) -> Script:
         raise DefinitionError(_locate(lines, above, line, -1, f"this is not Python ({error.msg}); {hint}")) from None
     except (ValueError, RecursionError, MemoryError, OverflowError) as error:
         reason = str(error) or "it is nested too deeply"
-        msg = f"load_repro: the text cannot be parsed as Python ({reason})."
-        raise DefinitionError(msg) from None
+        raise DefinitionError(f"load_repro: the text cannot be parsed as Python ({reason}).") from None
     return Script(tree=tree, lines=lines, above=above)

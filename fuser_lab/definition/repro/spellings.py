@@ -91,8 +91,7 @@ def tensor_arguments(
     rank = args[0] if args and is_whole(args[0]) else keywords.pop("ndim", None)
     if is_whole(rank):
         if not 0 <= rank <= _HIGHEST_RANK:
-            msg = f"define_tensor: a tensor with {short_text(rank)} axes is not read."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"define_tensor: a tensor with {short_text(rank)} axes is not read.")
         if len(args) > 1 and isinstance(args[1], DataType):
             keywords = keywords | {"dtype": args[1]}
         args, keywords = [], keywords | {"shape": [-1] * int(rank)}
@@ -101,8 +100,7 @@ def tensor_arguments(
         args, keywords = [], dict(zip(names, args, strict=False)) | keywords
     shape, flags = keywords.get("shape", args[0] if args else None), keywords.get("contiguity")
     if isinstance(shape, list | tuple) and len(shape) > _HIGHEST_RANK:
-        msg = f"define_tensor: a tensor with {len(shape)} axes is not read."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"define_tensor: a tensor with {len(shape)} axes is not read.")
     if isinstance(flags, str):
         flags = [_LETTERS.get(letter.lower(), letter) for letter in flags]
     if isinstance(flags, list | tuple) and isinstance(shape, list | tuple):

@@ -160,8 +160,7 @@ class Lists:
         """Return a list, tuple or dict, or raise DefinitionError if it has too many entries, nested ones included."""
         self.left -= len(made)
         if self.left < 0:
-            msg = "the script's lists have too many entries in all."
-            raise DefinitionError(msg)
+            raise DefinitionError("the script's lists have too many entries in all.")
         entries = made.values() if isinstance(made, dict) else made
         return self._weigh(made, sum(self.weights.get(id(entry), 1) for entry in entries))
 
@@ -174,11 +173,9 @@ class Lists:
         """Assign an entry of a stored list or dict."""
         self.left -= 1
         if self.left < 0:
-            msg = "the script's lists have too many entries in all."
-            raise DefinitionError(msg)
+            raise DefinitionError("the script's lists have too many entries in all.")
         if contains(entry, made):
-            msg = "a list that contains itself is not read."
-            raise DefinitionError(msg)
+            raise DefinitionError("a list that contains itself is not read.")
         is_there = isinstance(made, list) or place in made
         before = self.weights.get(id(made[place]), 1) if is_there else 0
         self._weigh(made, self.weights.get(id(made), len(made)) - before + self.weights.get(id(entry), 1))
@@ -186,8 +183,7 @@ class Lists:
 
     def _weigh(self, made: Any, weight: int) -> Any:
         if weight > _MOST_ENTRIES:
-            msg = f"this list has more than {_MOST_ENTRIES} entries."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"this list has more than {_MOST_ENTRIES} entries.")
         if id(made) not in self.weights:
             # Identities are unique only while the objects are alive.
             self.kept.append(made)
@@ -282,16 +278,14 @@ def _are_plain(values: list[Any] | tuple[Any, ...]) -> bool:
 def small(value: Any) -> Any:
     """Return a number, or raise DefinitionError if it is an integer that no definition needs."""
     if isinstance(value, int) and value.bit_length() > _MOST_BITS:
-        msg = f"an integer with more than {_MOST_BITS} bits is not read."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"an integer with more than {_MOST_BITS} bits is not read.")
     return value
 
 
 def short(value: str) -> str:
     """Return a text, or raise DefinitionError if no definition needs one of that length."""
     if len(value) > _MOST_ENTRIES:
-        msg = f"a text of more than {_MOST_ENTRIES} characters is not read."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"a text of more than {_MOST_ENTRIES} characters is not read.")
     return value
 
 
@@ -299,8 +293,7 @@ def arithmetic(kind: type[ast.operator], left: Any, right: Any, lists: Lists) ->
     """Return the result of an operator on two plain values: numbers, or lists that are joined or repeated."""
     if isinstance(left, Number) and isinstance(right, Number):
         if kind in {ast.Pow, ast.LShift} and isinstance(right, int) and abs(right) > _MOST_BITS:
-            msg = f"an exponent or shift above {_MOST_BITS} is not read."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"an exponent or shift above {_MOST_BITS} is not read.")
         if kind in BINARY:
             return small(BINARY[kind](left, right))
     if kind is ast.Add and isinstance(left, list) and isinstance(right, list):
@@ -313,14 +306,12 @@ def arithmetic(kind: type[ast.operator], left: Any, right: Any, lists: Lists) ->
         for several, times in ((left, right), (right, left)):
             if isinstance(several, list | tuple) and isinstance(times, int):
                 if len(several) * times > _MOST_ENTRIES:
-                    msg = f"a list of more than {_MOST_ENTRIES} entries is not read."
-                    raise DefinitionError(msg)
+                    raise DefinitionError(f"a list of more than {_MOST_ENTRIES} entries is not read.")
                 return lists.keep(several * times)
-    msg = (
+    raise DefinitionError(
         f"{kind.__name__} is not read between {description(left)} and {description(right)}; only operators on numbers, "
         "and + on lists, are."
     )
-    raise DefinitionError(msg)
 
 
 def description(value: object) -> str:
@@ -364,8 +355,7 @@ def _of_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
         for value in args:
             entries = value if isinstance(value, list | tuple) else [value]
             if not all(isinstance(entry, Number) for entry in entries):
-                msg = f"{function.__name__} is read only for numbers, given {description(value)}."
-                raise DefinitionError(msg)
+                raise DefinitionError(f"{function.__name__} is read only for numbers, given {description(value)}.")
             for entry in entries:
                 small(entry)
         return small(function(*args))
@@ -383,27 +373,23 @@ def _float(value: Any = 0.0) -> float:
 def _count(value: Any) -> int:
     if isinstance(value, list | tuple):
         return len(value)
-    msg = f"len is read only for lists, given {description(value)}."
-    raise DefinitionError(msg)
+    raise DefinitionError(f"len is read only for lists, given {description(value)}.")
 
 
 def _range(*args: Any) -> list[int]:
     if not all(isinstance(value, int) for value in args):
-        msg = f"range is read only for integers, given {', '.join(map(description, args))}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"range is read only for integers, given {', '.join(map(description, args))}.")
     numbers = range(*args)
     # Longer ones have no len.
     if numbers and (abs(numbers[-1] - numbers[0]) // abs(numbers.step)) >= _MOST_ENTRIES:
-        msg = f"a range of more than {_MOST_ENTRIES} entries is not read."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"a range of more than {_MOST_ENTRIES} entries is not read.")
     return list(numbers)
 
 
 def _entries(value: Any = ()) -> list[Any]:
     if isinstance(value, list | tuple | dict | str):
         return list(value)
-    msg = f"list is read only for lists, given {description(value)}."
-    raise DefinitionError(msg)
+    raise DefinitionError(f"list is read only for lists, given {description(value)}.")
 
 
 def _sum(values: Any, start: Any = 0) -> Any:
@@ -418,16 +404,14 @@ def _sort(values: Any) -> list[Any]:
     entries = _entries(values)
     if all(isinstance(e, int | float) for e in entries) or all(isinstance(e, str) for e in entries):
         return sorted(entries)
-    msg = "sorted is read on numbers, or on texts."
-    raise DefinitionError(msg)
+    raise DefinitionError("sorted is read on numbers, or on texts.")
 
 
 def _distinct(values: Any = ()) -> list[Any]:
     entries = _entries(values)
     if all(isinstance(entry, HASHED) for entry in entries):
         return list(dict.fromkeys(entries))
-    msg = "set is read on numbers and texts only."
-    raise DefinitionError(msg)
+    raise DefinitionError("set is read on numbers and texts only.")
 
 
 def _truth_of(which: Callable[[list[Any]], bool]) -> Callable[[Any], bool]:
@@ -435,8 +419,7 @@ def _truth_of(which: Callable[[list[Any]], bool]) -> Callable[[Any], bool]:
         entries = _entries(values)
         if all(isinstance(entry, bool | int | float | str | None) for entry in entries):
             return which(entries)
-        msg = f"{which.__name__} is read on plain values only."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{which.__name__} is read on plain values only.")
 
     return call
 
@@ -447,8 +430,7 @@ def _bounded_function(function: Callable[..., Any], least: int) -> Callable[...,
         entries = _entries(values)
         size = len(entries) if count is None and least else count
         if not isinstance(size, int) or not 0 <= size <= 8 or len(entries) > 64:
-            msg = f"{function.__name__} is read on up to 64 entries, with selections of up to 8."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"{function.__name__} is read on up to 64 entries, with selections of up to 8.")
         return _few(function(entries, size))
 
     return call
@@ -457,15 +439,13 @@ def _bounded_function(function: Callable[..., Any], least: int) -> Callable[...,
 def _few(values: Iterable[Any]) -> list[Any]:
     entries = list(itertools.islice(values, _MOST_ENTRIES + 1))
     if len(entries) > _MOST_ENTRIES:
-        msg = f"a list of more than {_MOST_ENTRIES} entries is not read."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"a list of more than {_MOST_ENTRIES} entries is not read.")
     return entries
 
 
 def _product(*values: Any) -> list[Any]:
     if len(values) > 8:
-        msg = f"product is read on up to 8 lists, given {len(values)}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"product is read on up to 8 lists, given {len(values)}.")
     return _few(itertools.product(*map(_entries, values)))
 
 
@@ -476,8 +456,7 @@ def _chain(*values: Any) -> list[Any]:
 def _str(value: Any = "") -> str:
     if isinstance(value, str | int | float):
         return str(value)
-    msg = f"str is read on numbers and texts only, given {description(value)}."
-    raise DefinitionError(msg)
+    raise DefinitionError(f"str is read on numbers and texts only, given {description(value)}.")
 
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {

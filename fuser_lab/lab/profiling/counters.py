@@ -49,8 +49,7 @@ def _threads() -> list[str]:
     try:
         return [thread.name for thread in Path("/proc/self/task").iterdir()]
     except OSError:
-        msg = f"hardware counters are read on Linux only; this is {platform.system()}."
-        raise UnsupportedError(msg) from None
+        raise UnsupportedError(f"hardware counters are read on Linux only; this is {platform.system()}.") from None
 
 
 def _open_counter(thread: int, event: tuple[int, int]) -> int:
@@ -66,6 +65,5 @@ def _open_counter(thread: int, event: tuple[int, int]) -> int:
     file = int(libc.syscall(call, held, thread, -1, -1, 0))
     if file < 0:
         why = os.strerror(ctypes.get_errno())
-        msg = f"hardware counters: the system does not count this event ({why})."
-        raise UnsupportedError(msg)
+        raise UnsupportedError(f"hardware counters: the system does not count this event ({why}).")
     return file

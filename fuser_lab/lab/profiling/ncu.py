@@ -184,8 +184,7 @@ def measure_launches(script: str, *, seconds: float = 600.0) -> tuple[KernelCoun
     """
     ncu = ncu_path()
     if ncu is None:
-        msg = "profile: ncu (Nsight Compute) is not on the PATH."
-        raise UnsupportedError(msg)
+        raise UnsupportedError("profile: ncu (Nsight Compute) is not on the PATH.")
     metrics = ",".join((*METRICS.values(), *map(_STALL.format, STALLS)))
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "plan.py"
@@ -199,8 +198,7 @@ def measure_launches(script: str, *, seconds: float = 600.0) -> tuple[KernelCoun
                 command, capture_output=True, text=True, check=False, timeout=seconds,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            msg = f"profile: ncu did not finish: {error}."
-            raise UnsupportedError(msg) from None
+            raise UnsupportedError(f"profile: ncu did not finish: {error}.") from None
     return parse_counters(done.stdout or done.stderr)
 
 

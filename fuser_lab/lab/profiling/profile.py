@@ -290,8 +290,7 @@ def counted_profile(compiled: PlanProfile, kernels: Sequence[KernelCounters]) ->
     expected = sum(len(row.kernels) for row in compiled.rows)
     ours = [kernel for kernel in kernels if any(name in kernel.name for row in compiled.rows for name in row.kernels)]
     if len(ours) != expected:
-        msg = f"profile: ncu saw {len(ours)} launches of the plan's {expected} kernels."
-        raise UnsupportedError(msg)
+        raise UnsupportedError(f"profile: ncu saw {len(ours)} launches of the plan's {expected} kernels.")
     left = iter(ours)
     rows = tuple(_with_counters(row, [next(left) for _ in row.kernels]) for row in compiled.rows)
     return replace(compiled, rows=rows, why_no_counters="")

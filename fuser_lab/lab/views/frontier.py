@@ -128,8 +128,7 @@ def frontier(
     costs = second if isinstance(second, Mapping) else {plan.name: float(peak_memory(plan)) for plan in second}
     rows = [row for row in timings.totals if row.median > 0 and row.samples]
     if not rows:
-        msg = "frontier: the timings have no measured plan."
-        raise InputError(msg)
+        raise InputError("frontier: the timings have no measured plan.")
     missing = next((row.plan for row in rows if row.plan not in costs), None)
     if missing is not None:
         msg = f"frontier: against has no number for {brief(missing)!r}; it has {', '.join(map(repr, costs))}."

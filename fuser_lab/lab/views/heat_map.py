@@ -101,8 +101,7 @@ def heat_map(data: object, x: str, y: str, value: str = "median") -> HeatMap:
         if across is not None and up is not None and number(cell) == number(cell):
             values.setdefault((_key(across), _key(up)), []).append(number(cell))
     if not values:
-        msg = f"heat_map: no row has {x}, {y} and a number in {value}."
-        raise InputError(msg)
+        raise InputError(f"heat_map: no row has {x}, {y} and a number in {value}.")
     columns, lines = (tuple(sorted({place[n] for place in values}, key=_order)) for n in (0, 1))
     ordered = [(a, b) for b in lines for a in columns if (a, b) in values]
     return HeatMap(

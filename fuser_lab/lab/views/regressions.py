@@ -133,8 +133,7 @@ def regressions(
     shared = [key for key in old if key in new]
     if not shared or first == last:
         why = "they are the same commit" if first == last else "nothing was measured at both"
-        msg = f"regressions: {first or 'no commit'} and {last or 'no commit'} cannot be compared: {why}."
-        raise InputError(msg)
+        raise InputError(f"regressions: {first or 'no commit'} and {last or 'no commit'} cannot be compared: {why}.")
     folder = ledger or (str(data.folder) if isinstance(data, Ledger) else "LEDGER")
     compared = [(key, compared_rows(_timing_row(old[key]), _timing_row(new[key]))) for key in shared]
     slower = [_regression(key, pair, old[key], folder) for key, pair in compared if pair.verdict == "slower"]
@@ -146,8 +145,7 @@ def regressions(
 
 def _commit(commits: Sequence[str], start: str | None, place: int, name: str) -> str:
     if not commits:
-        msg = "regressions: no row has samples."
-        raise InputError(msg)
+        raise InputError("regressions: no row has samples.")
     if start is None:
         return commits[place]
     matches = [commit for commit in commits if commit.startswith(start) and (start or not commit)]

@@ -37,8 +37,7 @@ def rows_of(data: object, caller: str) -> list[Row]:
         raise ArgumentTypeError(msg)
     rows = list(records)
     if not rows:
-        msg = f"{caller}: data has no rows."
-        raise InputError(msg)
+        raise InputError(f"{caller}: data has no rows.")
     return rows
 
 

@@ -7,8 +7,10 @@ from fuser_lab.errors import ArgumentTypeError
 from fuser_lab.ir import TensorView
 from fuser_lab.ops.arguments import flag
 from fuser_lab.ops.composites.parts import cast, composite, floating, one_of, plain_number, real_number, record, widen
+from fuser_lab.ops.operands import tensor_at
 from fuser_lab.ops.random import UNIFORM
-from fuser_lab.ops.registry import Arg, Operand, Recorder, Sample, tensor_at
+from fuser_lab.ops.registry import Arg, Recorder, Sample
+from fuser_lab.ops.rules import Operand
 
 H, B, D = DataType.Half, DataType.BFloat16, DataType.Double
 _FORMS = ("none", "tanh")
@@ -64,8 +66,7 @@ def _dropout(
     tensor = floating(rec, arg, "dropout")
     share, trains = plain_number(p, "dropout", "p", 0, 1), flag(training, "dropout", "training")
     if (rng_seed is None) is not (rng_offset is None):
-        msg = "dropout: rng_seed and rng_offset must be given together."
-        raise ArgumentTypeError(msg)
+        raise ArgumentTypeError("dropout: rng_seed and rng_offset must be given together.")
     if not trains or share == 0:
         return record(rec, "set", tensor)
     x = widen(rec, tensor)

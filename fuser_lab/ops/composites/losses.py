@@ -18,8 +18,10 @@ from fuser_lab.ops.composites.parts import (
     shape_text,
     widen,
 )
+from fuser_lab.ops.operands import same_declared, tensor_at
 from fuser_lab.ops.reduction import SUM, count_of
-from fuser_lab.ops.registry import COMPOSITES, Arg, Operand, Recorder, Sample, same_declared, tensor_at
+from fuser_lab.ops.registry import COMPOSITES, Arg, Recorder, Sample
+from fuser_lab.ops.rules import Operand
 
 _REDUCTIONS = ("mean", "sum", "none")
 
@@ -52,11 +54,10 @@ def _of_classes(
     """Return the loss for targets that are class indices."""
     shape = tuple(extent for place, extent in enumerate(scores.extents) if place != dim)
     if labels.ndim != len(shape) or not all(map(same_declared, labels.extents, shape)):
-        msg = (
+        raise DefinitionError(
             f"cross_entropy: target has shape {shape_text(labels.extents)}; for arg of shape "
             f"{shape_text(scores.extents)}, classes have shape {shape_text(shape)}."
         )
-        raise DefinitionError(msg)
     counted = record(rec, "ne", labels, ignored)
     places = record(rec, "where", counted, labels, 0)
     # A lookup outside its axis gives 0 in kernels, which would be a valid loss.
@@ -87,12 +88,11 @@ def _of_shares(
     if not shares.dtype.is_float or shares.ndim != scores.ndim or not all(
         map(same_declared, shares.extents, scores.extents),
     ):
-        msg = (
+        raise DefinitionError(
             f"cross_entropy: target has dtype {shares.dtype!r} and shape {shape_text(shares.extents)}; it must be "
             f"integers (class indices), or floating point of arg's shape {shape_text(scores.extents)} (class "
             "probabilities)."
         )
-        raise DefinitionError(msg)
     targets = widen(rec, shares)
     if smoothing:
         count = rec.value(scores.extents[dim], "cross_entropy", "arg")

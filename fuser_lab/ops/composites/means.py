@@ -10,8 +10,10 @@ from fuser_lab.ir import TensorView
 from fuser_lab.ops.arguments import flag, whole
 from fuser_lab.ops.broadcast import broadcast
 from fuser_lab.ops.composites.parts import cast, composite, floating, record, widen
+from fuser_lab.ops.operands import tensor_at
 from fuser_lab.ops.reduction import MAX, MIN, SUM, count_of, reduced_axes
-from fuser_lab.ops.registry import COMPOSITES, Arg, Operand, Recorder, Sample, tensor_at
+from fuser_lab.ops.registry import COMPOSITES, Arg, Recorder, Sample
+from fuser_lab.ops.rules import Operand
 from fuser_lab.ops.statistics import degrees
 
 Dims = int | Sequence[int] | None
@@ -22,8 +24,7 @@ def _axes(tensor: TensorView, dims: Dims, dim: object, op: str) -> tuple[int, ..
     if dim is None:
         return reduced_axes(tensor, dims, op)
     if dims is not None:
-        msg = f"{op}: give dims or dim, not both."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: give dims or dim, not both.")
     return reduced_axes(tensor, whole(dim, op, "dim"), op)
 
 
@@ -40,15 +41,13 @@ def _mean(
 ) -> TensorView:
     keeps = flag(keepdim, "mean", "keepdim")
     if not isinstance(dtype, DataType):
-        msg = f"mean: dtype must be a DataType, given {short_text(dtype)}."
-        raise ArgumentTypeError(msg)
+        raise ArgumentTypeError(f"mean: dtype must be a DataType, given {short_text(dtype)}.")
     if dtype is DataType.Null:
         tensor = floating(rec, arg, "mean", takes_complex=True)
     elif dtype.is_float or dtype.is_complex:
         tensor = cast(rec, rec.tensor(arg, "mean", "arg"), dtype)
     else:
-        msg = f"mean: dtype must be a floating point or complex type, given {dtype!r}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"mean: dtype must be a floating point or complex type, given {dtype!r}.")
     reduced = _axes(tensor, dims, dim, "mean")
     if not reduced:
         return record(rec, "set", tensor)
@@ -73,11 +72,9 @@ def _std(
 def _norm(rec: Recorder, arg: Operand, p: float = 2, dims: Dims = None, keepdim: bool = False) -> TensorView:
     tensor, keeps = floating(rec, arg, "norm", takes_complex=True), flag(keepdim, "norm", "keepdim")
     if not isinstance(p, float) and not is_whole(p):
-        msg = f"norm: p must be a number, given {short_text(p)}."
-        raise ArgumentTypeError(msg)
+        raise ArgumentTypeError(f"norm: p must be a number, given {short_text(p)}.")
     if math.isnan(p):
-        msg = "norm: p is nan; it must be a number, possibly infinite."
-        raise DefinitionError(msg)
+        raise DefinitionError("norm: p is nan; it must be a number, possibly infinite.")
     reduced = reduced_axes(tensor, dims, "norm")
     result = cast(rec, _length(rec, widen(rec, tensor), float(p), list(reduced)), tensor.dtype.real)
     return _with_kept_axes(rec, result, reduced, keeps=keeps)

@@ -19,8 +19,10 @@ from fuser_lab.ops.composites.parts import (
     shape_text,
     widen,
 )
+from fuser_lab.ops.operands import same_declared
 from fuser_lab.ops.reduction import SUM, count_of
-from fuser_lab.ops.registry import COMPOSITES, OPS, Arg, Operand, Recorder, Sample, same_declared
+from fuser_lab.ops.registry import COMPOSITES, OPS, Arg, Recorder, Sample
+from fuser_lab.ops.rules import Operand
 
 
 def _standardize(rec: Recorder, x: TensorView, axes: list[int], eps: Operand) -> TensorView:
@@ -48,11 +50,10 @@ def _inner_axes(
     shape = rec.extents(normalized_shape, op, "normalized_shape")
     inner = tensor.extents[tensor.ndim - len(shape) :] if shape else ()
     if not shape or len(shape) > tensor.ndim or not all(map(same_declared, shape, inner)):
-        msg = (
+        raise DefinitionError(
             f"{op}: normalized_shape={shape_text(shape)} does not name the last axes of arg, whose shape is "
             f"{shape_text(tensor.extents)}."
         )
-        raise DefinitionError(msg)
     return shape, list(range(tensor.ndim - len(shape), tensor.ndim))
 
 
@@ -89,8 +90,7 @@ def _group_norm(
     tensor, groups = floating(rec, arg, "group_norm"), whole(num_groups, "group_norm", "num_groups")
     channels = _channels(tensor, "group_norm")
     if groups < 1 or (isinstance(channels, int) and channels % groups):
-        msg = f"group_norm: num_groups={groups} does not divide the {channels} channels of axis 1."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"group_norm: num_groups={groups} does not divide the {channels} channels of axis 1.")
     factor = operand_of_shape(rec, weight, [channels], "group_norm", "weight")
     offset = operand_of_shape(rec, bias, [channels], "group_norm", "bias")
     small = real_number(rec, eps, "group_norm", "eps")
@@ -106,8 +106,7 @@ def _group_norm(
 
 def _channels(tensor: TensorView, op: str) -> Extent:
     if tensor.ndim < 2:
-        msg = f"{op}: arg has {tensor.ndim} axes; it needs at least 2, with channels on axis 1."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: arg has {tensor.ndim} axes; it needs at least 2, with channels on axis 1.")
     return tensor.extents[1]
 
 
@@ -118,11 +117,9 @@ def _batch_norm(
     tensor, trains = floating(rec, arg, "batch_norm"), flag(training, "batch_norm", "training")
     channels = _channels(tensor, "batch_norm")
     if (running_mean is None) is not (running_var is None):
-        msg = "batch_norm: running_mean and running_var must be given together."
-        raise ArgumentTypeError(msg)
+        raise ArgumentTypeError("batch_norm: running_mean and running_var must be given together.")
     if running_mean is None and not trains:
-        msg = "batch_norm: running_mean and running_var must be given unless training=True."
-        raise ArgumentTypeError(msg)
+        raise ArgumentTypeError("batch_norm: running_mean and running_var must be given unless training=True.")
     mean, variance, factor, offset = (
         operand_of_shape(rec, operand, [channels], "batch_norm", name)
         for name, operand in (
@@ -159,8 +156,7 @@ def _batch_norm(
 def _check_several(tensor: TensorView, axes: list[int]) -> None:
     sizes = [tensor.extents[place] for place in axes]
     if all(size == 1 for size in sizes):
-        msg = "batch_norm: arg has one value per channel; training needs more than one."
-        raise DefinitionError(msg)
+        raise DefinitionError("batch_norm: arg has one value per channel; training needs more than one.")
 
 
 F, H, B, D = DataType.Float, DataType.Half, DataType.BFloat16, DataType.Double

@@ -8,17 +8,10 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import Extent, Scalar, TensorView, Val
 from fuser_lab.ops.broadcast import broadcast
+from fuser_lab.ops.operands import same_declared, tensor_at
 from fuser_lab.ops.promotion import convert
-from fuser_lab.ops.registry import (
-    OPS,
-    Composite,
-    Operand,
-    Recorder,
-    Sample,
-    register_composite,
-    same_declared,
-    tensor_at,
-)
+from fuser_lab.ops.registry import OPS, Composite, Recorder, Sample, register_composite
+from fuser_lab.ops.rules import Operand
 
 
 def record(rec: Recorder, name: str, *operands: Any, **options: Any) -> TensorView:
@@ -51,8 +44,7 @@ def floating(rec: Recorder, arg: Operand, op: str, argument: str = "arg", *, tak
     if tensor.dtype.is_float or (takes_complex and tensor.dtype.is_complex):
         return tensor
     accepted = "a floating point or complex type" if takes_complex else "a real floating point type"
-    msg = f"{op}: {argument} must be of {accepted}, given {tensor.dtype!r}."
-    raise DefinitionError(msg)
+    raise DefinitionError(f"{op}: {argument} must be of {accepted}, given {tensor.dtype!r}.")
 
 
 def widen(rec: Recorder, tensor: TensorView) -> TensorView:
@@ -68,14 +60,12 @@ def cast(rec: Recorder, tensor: TensorView, dtype: DataType) -> TensorView:
 def real_number(rec: Recorder, operand: Operand, op: str, argument: str) -> Val:
     """Return a real scalar operand: a Python number, or a scalar of the definition."""
     if isinstance(operand, bool):
-        msg = f"{op}: {argument} must be a number or a scalar, given {operand}."
-        raise ArgumentTypeError(msg)
+        raise ArgumentTypeError(f"{op}: {argument} must be a number or a scalar, given {operand}.")
     value = rec.value(operand, op, argument)
     if isinstance(value, Scalar) and (value.dtype.is_float or value.dtype.is_integral):
         return value
     description = value if isinstance(value, Scalar) else f"the tensor {value.name}"
-    msg = f"{op}: {argument} must be a real number or scalar, given {description}."
-    raise ArgumentTypeError(msg)
+    raise ArgumentTypeError(f"{op}: {argument} must be a real number or scalar, given {description}.")
 
 
 def plain_number(number: object, op: str, argument: str, low: float, high: float) -> float:

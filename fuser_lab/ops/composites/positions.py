@@ -10,21 +10,12 @@ from fuser_lab.ir import Extent, TensorView, Val
 from fuser_lab.ops.arguments import as_list, flag, whole, wholes
 from fuser_lab.ops.broadcast import broadcast, expand
 from fuser_lab.ops.composites.parts import along, cast, composite, record, shape_text
+from fuser_lab.ops.operands import same_extent, tensor_at, unique_dims, wrap_dim
 from fuser_lab.ops.positions import positions_operand
 from fuser_lab.ops.promotion import convert
 from fuser_lab.ops.reduction import MAX, MIN, count_of
-from fuser_lab.ops.registry import (
-    OPS,
-    Arg,
-    OpDef,
-    Operand,
-    Recorder,
-    Sample,
-    same_extent,
-    tensor_at,
-    unique_dims,
-    wrap_dim,
-)
+from fuser_lab.ops.registry import OPS, Arg, OpDef, Recorder, Sample
+from fuser_lab.ops.rules import Operand
 
 
 def _flip(rec: Recorder, arg: Operand, dims: int | Sequence[int]) -> TensorView:
@@ -47,15 +38,13 @@ def _extreme(rec: Recorder, op: str, fold: OpDef, arg: Operand, dim: int) -> tup
     """Return the extreme along an axis, its first index and the axis; a NaN counts as the extreme."""
     tensor = rec.tensor(arg, op, "arg")
     if tensor.dtype.is_complex:
-        msg = f"{op}: complex numbers have no order, given {tensor.dtype!r}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: complex numbers have no order, given {tensor.dtype!r}.")
     axis = wrap_dim(dim, max(tensor.ndim, 1), op)
     if not tensor.ndim:
         return record(rec, "set", tensor), record(rec, "full", [], 0, DataType.Int), axis
     size = tensor.extents[axis]
     if size == 0:
-        msg = f"{op}: axis {axis} has size 0; the extreme of no elements has no index."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: axis {axis} has size 0; the extreme of no elements has no index.")
     value = tensor_at([fold.frontend(rec, tensor, [axis])])
     hit = record(rec, "eq", tensor, _put_back(rec, value, axis))
     if tensor.dtype.is_float:
@@ -135,11 +124,10 @@ def _places(rec: Recorder, op: str, arg: Operand, indices: object) -> _Places:
     tensor, entries = rec.tensor(arg, op, "arg"), as_list(indices, op, "indices", "tensors and None")
     axes = [axis for axis, entry in enumerate(entries) if entry is not None]
     if not axes or len(entries) > tensor.ndim:
-        msg = (
+        raise DefinitionError(
             f"{op}: indices has {len(entries)} entries, {len(axes)} of them tensors, for a tensor with {tensor.ndim} "
             "axes; at least one tensor and at most one entry per axis are required."
         )
-        raise DefinitionError(msg)
     tensors = [positions_operand(rec, entries[axis], op, f"indices[{axis}]") for axis in axes]
     sizes = [tensor.extents[axis] for axis in axes]
     linear = _linear(rec, [cast(rec, index, DataType.Int) for index in tensors], sizes)
@@ -218,8 +206,7 @@ def _new_values(rec: Recorder, op: str, rows: TensorView, places: _Places, value
     if not isinstance(new, TensorView):
         return convert(rec, new, rows.dtype, op, "values")
     if new.dtype is not rows.dtype:
-        msg = f"{op}: arg has dtype {rows.dtype!r} and values {new.dtype!r}; they must be equal."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: arg has dtype {rows.dtype!r} and values {new.dtype!r}; they must be equal.")
     order = places.result_order
     inner = (*places.common, *places.rest)
     shape = [inner[place] for place in order]
@@ -240,11 +227,9 @@ def _as_strided(
     shape, steps = wholes(size, op, "size"), wholes(stride, op, "stride")
     first = whole(storage_offset, op, "storage_offset")
     if len(shape) != len(steps):
-        msg = f"{op}: size has {len(shape)} entries and stride {len(steps)}; they must agree."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: size has {len(shape)} entries and stride {len(steps)}; they must agree.")
     if min([first, *shape, *steps]) < 0:
-        msg = f"{op}: size={shape}, stride={steps} and storage_offset={first} must be 0 or more."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: size={shape}, stride={steps} and storage_offset={first} must be 0 or more.")
     count = count_of(rec, tensor.extents)
     last = first + sum((n - 1) * step for n, step in zip(shape, steps, strict=True))
     if 0 not in shape and isinstance(count, int) and last >= count:

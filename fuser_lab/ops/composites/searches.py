@@ -6,7 +6,9 @@ from fuser_lab.ir import TensorView
 from fuser_lab.ops.arguments import flag
 from fuser_lab.ops.broadcast import broadcast
 from fuser_lab.ops.composites.parts import cast, composite, record, shape_text
-from fuser_lab.ops.registry import Arg, Operand, Recorder, Sample, same_extent
+from fuser_lab.ops.operands import same_extent
+from fuser_lab.ops.registry import Arg, Recorder, Sample
+from fuser_lab.ops.rules import Operand
 
 H, B, D, N = DataType.Half, DataType.BFloat16, DataType.Double, DataType.Int
 
@@ -16,8 +18,7 @@ def _bucketize(
 ) -> TensorView:
     values, limits = rec.tensor(arg, "bucketize", "arg"), rec.tensor(boundaries, "bucketize", "boundaries")
     if limits.ndim != 1:
-        msg = f"bucketize: boundaries must have one axis, given {limits.ndim}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"bucketize: boundaries must have one axis, given {limits.ndim}.")
     return _search(rec, "bucketize", limits, values, out_int32, right)
 
 
@@ -30,11 +31,10 @@ def _search_rows(
         0 < rows.ndim == values.ndim and all(map(same_extent, rows.extents[:-1], values.extents[:-1]))
     )
     if not fits:
-        msg = (
+        raise DefinitionError(
             f"searchsorted: sorted_sequence has shape {shape_text(rows.extents)} and arg {shape_text(values.extents)}; "
             "sorted_sequence must have one axis, or the sizes of arg on all axes but the last."
         )
-        raise DefinitionError(msg)
     return _search(rec, "searchsorted", rows, values, out_int32, right)
 
 
@@ -46,11 +46,9 @@ def _search(
     beyond = "gt" if flag(right, op, "right") else "ge"  # a NaN is not beyond any value, and no element is beyond a NaN
     count = rows.extents[-1]
     if rows.dtype.is_complex or values.dtype.is_complex:
-        msg = f"{op}: complex numbers have no order, given {rows.dtype!r} and {values.dtype!r}."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: complex numbers have no order, given {rows.dtype!r} and {values.dtype!r}.")
     if not isinstance(count, int):
-        msg = f"{op}: the number of sorted elements is {count}; it must be known."
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{op}: the number of sorted elements is {count}; it must be known.")
     if not count:
         return record(rec, "full", list(values.extents), 0, kind)
     if not values.ndim:

@@ -8,8 +8,10 @@ from fuser_lab.ir import TensorView
 from fuser_lab.ops.arguments import flag
 from fuser_lab.ops.broadcast import broadcast
 from fuser_lab.ops.composites.parts import cast, composite, floating, record, widen
+from fuser_lab.ops.operands import tensor_at, wrap_dim
 from fuser_lab.ops.reduction import MAX, SUM, reduced_axes
-from fuser_lab.ops.registry import Arg, Operand, Recorder, Sample, tensor_at, wrap_dim
+from fuser_lab.ops.registry import Arg, Recorder, Sample
+from fuser_lab.ops.rules import Operand
 
 
 def _shift(rec: Recorder, arg: Operand, dim: int, op: str) -> tuple[TensorView, TensorView, int]:
@@ -36,8 +38,7 @@ def _log_softmax(rec: Recorder, arg: Operand, dim: int = -1) -> TensorView:
 def _logsumexp(rec: Recorder, arg: Operand, dims: int | Sequence[int], keepdim: bool = False) -> TensorView:
     tensor, keeps = floating(rec, arg, "logsumexp"), flag(keepdim, "logsumexp", "keepdim")
     if dims is None:
-        msg = "logsumexp: dims must be an int or a list of ints, given None."
-        raise ArgumentTypeError(msg)
+        raise ArgumentTypeError("logsumexp: dims must be an int or a list of ints, given None.")
     reduced = list(reduced_axes(tensor, dims, "logsumexp"))
     if not reduced:
         return record(rec, "set", tensor)

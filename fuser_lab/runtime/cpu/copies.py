@@ -14,7 +14,7 @@ from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.dtypes import DataType
-from fuser_lab.ops.registry import Array
+from fuser_lab.ops.rules import Array
 from fuser_lab.runtime.arrays import flat_view
 from fuser_lab.runtime.cpu.launcher import HostCall, host_calls
 from fuser_lab.runtime.interrupts import interrupts_deferred

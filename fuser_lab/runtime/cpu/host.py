@@ -13,7 +13,7 @@ from fuser_lab.cost.device import DEFAULT
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import FuserLabError, InputError, UnsupportedError
 from fuser_lab.ir import TensorView
-from fuser_lab.ops.registry import Array
+from fuser_lab.ops.rules import Array
 from fuser_lab.process.host_memory import check_fits, free_bytes
 from fuser_lab.runtime.arrays import flat_view, from_numpy_as, is_torch, storage_dtype, to_numpy, torch_module
 from fuser_lab.runtime.compile import refusal_error
@@ -145,8 +145,7 @@ class HostMemory:
 
     def capture(self, start: Callable[[], None]) -> Callable[[], None]:
         """Raise UnsupportedError: a CUDA graph holds launches on a GPU."""
-        msg = "captured: a CUDA graph needs a plan for a GPU; prepare it for 'cuda'."
-        raise UnsupportedError(msg)
+        raise UnsupportedError("captured: a CUDA graph needs a plan for a GPU; prepare it for 'cuda'.")
 
     def free_bytes(self) -> int | None:
         """Return the bytes available to this process, None if unknown."""

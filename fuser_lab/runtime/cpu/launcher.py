@@ -74,8 +74,7 @@ def host_calls(generated: GeneratedKernel) -> tuple[HostCall, ...]:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"numba", "llvmlite"}:
             raise
-        msg = "CPU kernels are compiled by Numba, which is not installed."
-        raise MissingCompilerError(msg) from None
+        raise MissingCompilerError("CPU kernels are compiled by Numba, which is not installed.") from None
     functions = entries_of(generated.source, tuple(phase.name for phase in phases))
     return tuple(
         HostCall(

@@ -130,8 +130,7 @@ class LlvmProcess:
                 )
                 warn(msg, RuntimeWarning)
             return compiled
-        msg = f"LLVM fails to compile {request.name} at every optimization level."
-        raise LlvmError(msg)
+        raise LlvmError(f"LLVM fails to compile {request.name} at every optimization level.")
 
     def attempt(self, request: Request, pipeline: Pipeline | None = None) -> Compiled:
         """Return a compiled module.
@@ -147,8 +146,7 @@ class LlvmProcess:
         with self._lock:
             answer, parts = self._ask(_head(request, chosen), request.bitcode)
         if answer["error"] is not None:
-            msg = f"LLVM refuses {request.name}: {answer['error']}"
-            raise LlvmError(msg)
+            raise LlvmError(f"LLVM refuses {request.name}: {answer['error']}")
         return Compiled(bitcode=parts[0], machine_code=parts[1])
 
     def close(self) -> None:
@@ -176,8 +174,7 @@ class LlvmProcess:
                 return answer
             if self._end() != 0:
                 break
-        msg = "the LLVM worker process ended."
-        raise WorkerEndedError(msg)
+        raise WorkerEndedError("the LLVM worker process ended.")
 
     def _running(self) -> "subprocess.Popen[bytes]":
         if self._worker is not None and self._worker.poll() is not None:

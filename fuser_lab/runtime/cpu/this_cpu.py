@@ -45,15 +45,12 @@ def this_cpu() -> Device:
         machine = {name: record[name] for name in _machine()}
         _check(rates)
     except MissingFileError:
-        msg = f"target {THIS_CPU!r}: its rates have not been measured; {how}."
-        raise InputError(msg) from None
+        raise InputError(f"target {THIS_CPU!r}: its rates have not been measured; {how}.") from None
     except (UnreadableError, TypeError, KeyError) as error:
-        msg = f"target {THIS_CPU!r}: {rates_file()} cannot be read ({error}); {how}."
-        raise InputError(msg) from None
+        raise InputError(f"target {THIS_CPU!r}: {rates_file()} cannot be read ({error}); {how}.") from None
     if machine != _machine():
         was, now = (f"{facts['processor']} with {facts['threads']} threads" for facts in (machine, _machine()))
-        msg = f"target {THIS_CPU!r}: the stored rates are for {was}, but this CPU is {now}; {how}."
-        raise InputError(msg)
+        raise InputError(f"target {THIS_CPU!r}: the stored rates are for {was}, but this CPU is {now}; {how}.")
     return host_device(rates)
 
 
@@ -70,8 +67,7 @@ def cpu_of_regions() -> Device:
 def _check(rates: HostRates) -> None:
     for name, value in {**asdict(rates), **asdict(rates.caches)}.items():
         if isinstance(value, float | int) and not value >= 0:
-            msg = f"{name} is {value}"
-            raise UnreadableError(msg)
+            raise UnreadableError(f"{name} is {value}")
 
 
 def caches_here() -> HostCaches:

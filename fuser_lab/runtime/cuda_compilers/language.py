@@ -108,8 +108,7 @@ def with_clusters(ptx: str, blocks: int) -> str:
     said = rf"\1\n.explicitcluster\n.reqnctapercluster {blocks}, 1, 1"
     text, count = re.subn(r"(?m)^(\s*\.maxntid .*)$", said, ptx, count=1)
     if not count:
-        msg = "the compiler's PTX does not declare the threads per block, which clusters need."
-        raise UnsupportedError(msg)
+        raise UnsupportedError("the compiler's PTX does not declare the threads per block, which clusters need.")
     return text
 
 
@@ -123,8 +122,7 @@ def entry_of(ptx: str, function: str) -> str:
     """
     entry = re.search(r"\.entry\s+([^\s(]+)", ptx)
     if entry is None:
-        msg = f"the PTX of {function} has no entry."
-        raise UnsupportedError(msg)
+        raise UnsupportedError(f"the PTX of {function} has no entry.")
     return entry.group(1)
 
 

@@ -63,8 +63,7 @@ class NumbaCuda:
         """
         cuda = _cuda()
         if cuda is None:
-            msg = "compiling for CUDA needs numba-cuda: pip install 'fuser_lab[cuda]'."
-            raise UnsupportedError(msg)
+            raise UnsupportedError("compiling for CUDA needs numba-cuda: pip install 'fuser_lab[cuda]'.")
         return cuda
 
     @property

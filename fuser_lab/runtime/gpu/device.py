@@ -51,8 +51,7 @@ def _torch() -> Any:
         msg = "running on a GPU requires torch, which allocates the arrays: pip install torch."
         raise UnsupportedError(msg) from None
     if not torch.cuda.is_available():
-        msg = "no CUDA device was found; CUDA kernels can be generated and read, but not run."
-        raise UnsupportedError(msg)
+        raise UnsupportedError("no CUDA device was found; CUDA kernels can be generated and read, but not run.")
     torch.cuda.init()
     return torch
 

@@ -29,8 +29,7 @@ def this_gpu() -> Device:
         msg = f"target {THIS_MACHINE!r}: torch, which queries the GPU, is not installed; {_others()}."
         raise InputError(msg) from None
     if not torch.cuda.is_available():
-        msg = f"target {THIS_MACHINE!r}: no CUDA GPU was found; {_others()}."
-        raise InputError(msg)
+        raise InputError(f"target {THIS_MACHINE!r}: no CUDA GPU was found; {_others()}.")
     return describe_device(torch.cuda.get_device_properties(0))
 
 

@@ -55,8 +55,7 @@ class CapturedPlan:
             If the inputs are not tensors of the same shapes, or numbers differ from those captured.
         """
         if len(inputs) != len(self.inputs):
-            msg = f"the graph was captured with {len(self.inputs)} inputs, given {len(inputs)}."
-            raise InputError(msg)
+            raise InputError(f"the graph was captured with {len(self.inputs)} inputs, given {len(inputs)}.")
         for number, (here, argument) in enumerate(zip(self.inputs, inputs, strict=True)):
             if not is_torch(here):
                 if argument != here:
@@ -64,8 +63,7 @@ class CapturedPlan:
                     raise InputError(msg)
             elif not is_torch(argument) or argument.shape != here.shape or argument.dtype != here.dtype:
                 said = f"{argument.dtype} {list(argument.shape)}" if is_torch(argument) else type(argument).__name__
-                msg = f"input {number} was captured as {here.dtype} {list(here.shape)}, given {said}."
-                raise InputError(msg)
+                raise InputError(f"input {number} was captured as {here.dtype} {list(here.shape)}, given {said}.")
         for here, argument in zip(self.inputs, inputs, strict=True):
             if is_torch(here) and here is not argument:
                 here.detach().copy_(argument)
@@ -103,7 +101,6 @@ def capture_plan(plan: Capturable, inputs: Sequence[Any], out: Sequence[Any] | N
     except Exception as error:
         evaluated = [s.evaluated_because for s in plan.steps(inputs) if s.runs and s.generated is None]
         why = f"the array library evaluates a segment ({evaluated[0]})" if evaluated else str(error).split("\n")[0]
-        msg = f"the plan cannot be captured as a CUDA graph: {why}."
-        raise UnsupportedError(msg) from error
+        raise UnsupportedError(f"the plan cannot be captured as a CUDA graph: {why}.") from error
     launches = sum(len(s.generated.kernel_ir.phases) for s in plan.steps(inputs) if s.runs and s.generated is not None)
     return CapturedPlan(inputs=tuple(inputs), outputs=bound.outputs, launches=launches, replay=replay, bound=bound)

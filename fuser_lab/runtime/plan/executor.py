@@ -279,8 +279,7 @@ def prepare(
 def _memory(device: str) -> Memory:
     target = find(device)
     if target is None:
-        msg = f"unknown target {device!r}; choose from {', '.join(map(repr, names()))}."
-        raise UnsupportedError(msg)
+        raise UnsupportedError(f"unknown target {device!r}; choose from {', '.join(map(repr, names()))}.")
     if target.on_host and isinstance(target.memory, Later):
         import_whole(target.memory.module)
     memory: Memory = target.memory()(target.number(device))

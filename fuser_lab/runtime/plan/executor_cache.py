@@ -35,11 +35,9 @@ class LruCache(Generic[Payload]):
 
     def __init__(self, max_fusions: int, make: Callable[[Fusion], Payload]) -> None:
         if not isinstance(max_fusions, int) or isinstance(max_fusions, bool):
-            msg = f"LRUCache: max_fusions must be an int, given {short_text(max_fusions)}."
-            raise ArgumentTypeError(msg)
+            raise ArgumentTypeError(f"LRUCache: max_fusions must be an int, given {short_text(max_fusions)}.")
         if max_fusions < 1:
-            msg = f"LRUCache: max_fusions must be at least 1, given {max_fusions}."
-            raise DefinitionError(msg)
+            raise DefinitionError(f"LRUCache: max_fusions must be at least 1, given {max_fusions}.")
         self._max = max_fusions
         self._make = make
         self._kept: OrderedDict[Fusion, _Kept[Payload]] = OrderedDict()

@@ -274,8 +274,7 @@ class RunMemory:
         """
         memory, tensor = self._memory, slot.tensor
         if not memory.is_writable(target):
-            msg = f"out for {tensor.name}, of type {type(target).__name__}, cannot be written to."
-            raise InputError(msg)
+            raise InputError(f"out for {tensor.name}, of type {type(target).__name__}, cannot be written to.")
         if not memory.is_native(target) or self._parts.is_seen(tensor):
             copies.append((target, slot))
             return

@@ -22,7 +22,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import InputError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Expr, Fusion
-from fuser_lab.ops.registry import Array
+from fuser_lab.ops.rules import Array
 from fuser_lab.passes import offsets_drawn
 from fuser_lab.runtime.arrays import describe, inputs_to_numpy, is_torch, to_numpy
 from fuser_lab.runtime.binding import device_of
@@ -334,8 +334,7 @@ class _Measurement(Measurement):
         finally:
             changed = [number for number, array in before.items() if _restore(self._inputs[number], array)]
         if changed and not prepared.fusion.aliases:
-            msg = f"it changes input {' and '.join(map(str, changed))}, which has been restored"
-            raise InputError(msg)
+            raise InputError(f"it changes input {' and '.join(map(str, changed))}, which has been restored")
         flat = list(results) if isinstance(results, tuple | list) else [results]
         if results is None and outs:
             flat = outs

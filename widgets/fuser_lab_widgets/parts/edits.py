@@ -37,8 +37,7 @@ class Edits:
         edge = self._page.edge(event)
         if event.get("kind", edge.kind) != edge.kind:
             crosses = "crosses segments" if edge.kind == "boundary" else "stays in one segment"
-            msg = f"{edge.tensor} {crosses} in the current plan; nothing was done."
-            raise FuserLabError(msg)
+            raise FuserLabError(f"{edge.tensor} {crosses} in the current plan; nothing was done.")
         if edge.kind == "inside":
             self._cut(event)
         elif edge.kind == "boundary":
@@ -69,8 +68,7 @@ class Edits:
     def _move(self, event: Message) -> None:
         node = next((n for n in self._page.view.nodes if n.id == event["id"] and n.kind == "op"), None)
         if node is None:
-            msg = "The current plan no longer has this op."
-            raise FuserLabError(msg)
+            raise FuserLabError("The current plan no longer has this op.")
         self._make(node.id, "move", node.tensor, event["segment"])
 
     def _recompute(self, event: Message) -> None:
@@ -126,8 +124,7 @@ class Edits:
         if edge is not None:
             annotation = answers.annotation_at(view, edge)
         if annotation is None:
-            msg = "There is no segment_set to remove; select an edge with a mark."
-            raise FuserLabError(msg)
+            raise FuserLabError("There is no segment_set to remove; select an edge with a mark.")
         hint, done = annotation.hint, f"Removed the segment_set of {annotation.tensor}"
         self._resegment(selected, lambda: session.without_annotation(hint), done)
 

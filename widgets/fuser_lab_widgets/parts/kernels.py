@@ -1,7 +1,5 @@
 """The source tab: the kernels of segments as source and machine code, and their profiles."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
 class Kernels:
     """The kernels of the plan on show; ``profile`` is one that was made before."""
 
-    def __init__(self, page: Page, runs: Runs, profile: PlanProfile | None) -> None:
+    def __init__(self, page: Page, runs: Runs, profile: "PlanProfile | None") -> None:
         self._page, self._runs = page, runs
         self._profiles = {} if profile is None else {(profile.plan_hash, profile.target): profile}
         self._request: Message = {}  # the latest one of the source tab
@@ -28,7 +26,7 @@ class Kernels:
         self.handlers: Handlers = {"source": self._source, "profile": self._profile}
 
     @property
-    def latest_profile(self) -> PlanProfile | None:
+    def latest_profile(self) -> "PlanProfile | None":
         """A profile of the plan on show, or None."""
         made = (self._profiles.get((self._page.plan.hash, target)) for target in targets.names())
         return next((profile for profile in made if profile is not None), None)
@@ -81,13 +79,12 @@ class Kernels:
         """Profile the plan on show in the background; nothing else is measured or previewed in the meantime."""
         plan, target, page = self._page.plan, event["target"], self._page
         if target not in targets.names():
-            msg = f"unknown target {target!r}; choose from {', '.join(targets.names())}."
-            raise InputError(msg)
+            raise InputError(f"unknown target {target!r}; choose from {', '.join(targets.names())}.")
         if self._runs.runner.running:
             page.say("A run is in progress; profile when it is done.", "error")
             return
 
-        def tell(profile: PlanProfile | None, problem: str) -> None:
+        def tell(profile: "PlanProfile | None", problem: str) -> None:
             with page.sending():
                 self._runs.profiling = None
                 if profile is not None:

@@ -127,8 +127,7 @@ class Page:
         """Return the edge that an event is about, or raise FuserLabError if it is in another plan."""
         edge = self.view.edge(event["id"])
         if edge is None:
-            msg = "The current plan no longer has this edge."
-            raise FuserLabError(msg)
+            raise FuserLabError("The current plan no longer has this edge.")
         return edge
 
     def segment(self, event: Message) -> Any:
@@ -136,6 +135,5 @@ class Page:
         number = event["segment"]
         segment = next((each for each in self.plan.segments if each.index == number), None)
         if segment is None:
-            msg = f"This plan has no segment {number}."
-            raise FuserLabError(msg)
+            raise FuserLabError(f"This plan has no segment {number}.")
         return segment

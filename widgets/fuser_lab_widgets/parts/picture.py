@@ -60,8 +60,7 @@ class Picture:
         elif "block" in event:
             block = next((each for each in blocks(view) if each.id == event["block"]), None)
             if block is None:
-                msg = "The current plan no longer has this block."
-                raise FuserLabError(msg)
+                raise FuserLabError("The current plan no longer has this block.")
             self.unfolded = unfolding.toggle_ops(view, self.unfolded, range(block.first, block.last + 1))
             self._detail = "blocks"
         else:

@@ -1,7 +1,5 @@
 """The saved form of an explorer: a report that a notebook shows where there is no kernel, updated while idle."""
 
-from __future__ import annotations
-
 import secrets
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -60,7 +58,7 @@ class SavedForm:
     def _contents(self) -> _Contents:
         return self._page.plan, self._runs.timings, self._kernels.latest_profile
 
-    def _html(self, plan: EditablePlan, timings: Any, profile: PlanProfile | None) -> str:
+    def _html(self, plan: EditablePlan, timings: Any, profile: "PlanProfile | None") -> str:
         baseline = self._page.session.baseline
         plans = [plan, *([baseline] if baseline.hash != plan.hash else [])]
         timed = timings is not None and {row.plan_hash for row in timings.rows} & {each.hash for each in plans}
