@@ -1,9 +1,10 @@
-"""Additions at positions that are data, such as the gradients of look-ups, as kernels on a GPU.
+"""Writes at positions that are data, such as the gradients of look-ups, as kernels on a GPU.
 
 Torch's kernels for some of them sort all positions first. These kernels visit the source in the order of its memory,
 and add by atomic instructions, as other compilers do: the order of additions, and with it the last bits of sums of
-floats, differs from run to run. 16-bit floats are added in Float, and rounded once. A position outside its axis adds
-nothing.
+floats, differs from run to run. 16-bit floats are added in Float, and rounded once. Where the source replaces elements,
+torch does not define which of several at one position stays, and ``add`` stores them in any order. Nothing is written
+at a position outside its axis.
 
 The launches of a kernel, in which ``sums`` is the result, or memory of its own if the result has 16-bit floats:
 
@@ -15,14 +16,17 @@ If the target is small enough, ``add`` has tables: each block adds in shared mem
 the end. A table has several copies, so that threads rarely add to the same element at the same time. If one block is
 enough, that launch is the only one, and stores start[i] + table[i]. If the target is too large, but the outermost loop
 visits its rows one after another, as in a histogram of each row, a table has one row, and each block adds to one row.
+
+If the target is too large for tables, the kernel of the source may add what it would store (`adding_kernel`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial, reduce
+from itertools import count
 from math import prod
 from operator import and_
-from typing import Any
+from typing import Any, TypeGuard
 
 from fuser_lab.bridge.lowerings import TracedTensor
 from fuser_lab.bridge.lowerings.registry import DTYPES
@@ -44,6 +48,10 @@ from fuser_lab.codegen.kernel_ir import (
     Role,
     Statement,
     Store,
+    VectorStore,
+    accesses_of,
+    map_blocks,
+    walk,
 )
 from fuser_lab.codegen.pipeline import GeneratedKernel, generated_from
 from fuser_lab.cost.device import BLOCK_THREADS, KIB, WARP, Device
@@ -57,6 +65,7 @@ from fuser_lab.targets import with_blocks
 _SUMS = {"float16": DataType.Float, "bfloat16": DataType.Float} | {
     name: DTYPES[name] for name in ("float32", "float64", "int32", "int64")}  # the dtype of sums, by that of the target
 _THREADS = 256  # of a block without a table: eight blocks fill a multiprocessor
+_LAUNCHES = 2  # that fill memory and write at positions
 _AT_ONCE = IN_FLIGHT // 2  # elements that a thread loads before it adds the first, each with its position
 # Waves of blocks that add to rows: at most a fourth of the multiprocessors is idle at the end. Not measured alone.
 _WAVES = 4
@@ -65,9 +74,9 @@ _RESERVED = KIB  # bytes of shared memory that each block takes besides its own 
 
 def refusal(scatter: Scatter) -> str | None:
     """Return why torch writes at positions on a GPU, or None if a kernel does."""
-    if scatter.combine != "add":
-        return "kernels on a GPU only add at positions"
-    if scatter.target.dtype not in _SUMS:
+    if scatter.combine not in {"add", None}:
+        return "kernels on a GPU only add or replace at positions"
+    if scatter.target.dtype not in (_SUMS if scatter.combine else DTYPES):
         return f"no atomic instruction adds elements of {scatter.target.dtype}"
     if torch_for("fuser_lab.bridge").are_deterministic_algorithms_enabled():
         return "torch.use_deterministic_algorithms is on, and atomic additions have no order"
@@ -152,42 +161,75 @@ def _plain_visits(count: int) -> Visits:
     return Visits(count=count, threads=_THREADS, blocks=_parts(count, _THREADS * _AT_ONCE))
 
 
+def _replacing_visits(count: int, size: int) -> Visits:
+    """Return how elements of a target are replaced: by one block if its rounds take no longer than two launches."""
+    rounds = _parts(count, BLOCK_THREADS * _AT_ONCE)
+    if rounds + _parts(size, BLOCK_THREADS * _AT_ONCE) > _LAUNCHES:
+        return _plain_visits(count)
+    return Visits(count=count, threads=BLOCK_THREADS, blocks=1, rounds=rounds)
+
+
 def add_kernel(scatter: Scatter, device: Device) -> GeneratedKernel:
-    """Return the kernel of additions; its buffers are the operands in order, the result, and ``sums`` if separate."""
-    names = iter(f"x{number}" for number in range(len(scatter.operands)))
-
-    def read(value: Any) -> Buffer | None:
-        return None if isinstance(value, bool | int | float) else _buffer(next(names), tensor_of(value), Role.INPUT)
-
-    target = scatter.target
-    start, positions = read(scatter.start), [read(each.node) for each in scatter.positions]
-    source, result = read(scatter.source), _buffer("result", target, Role.OUTPUT)
-    sums, dtype = result, _SUMS[target.dtype]
-    if dtype is not result.dtype:
-        sums = Buffer(name="sums", dtype=dtype, size=result.size, role=Role.WORKSPACE)
-    loops = _in_order(
-        scatter.extents, (scatter.source_steps, scatter.steps, *(each.steps for each in scatter.positions)))
-    reach = sum((each.size - 1) * each.step for each in scatter.positions)
-    visits = visits_of(loops, result.size, reach, dtype, device, 2 if sums is result else 3)
-    made = _Additions(
-        scatter=scatter, visits=visits, loops=loops if visits.rows == 1 else loops[1:],
-        row=(0,) * len(loops[0][1]) if visits.rows == 1 else loops[0][1], start=start,
-        positions=tuple(filter(None, positions)), source=source, result=result, sums=sums,
-        is_alone=visits.grid == 1 and visits.copies > 0,
-    )
-    phases = made.phases()
+    """Return the kernel of writes; its buffers are the operands in order, the result, and ``sums`` if separate."""
+    made = _Additions.of(scatter, device, [f"x{number}" for number, _ in enumerate(scatter.operands)])
+    phases = (made.add(),) if made.is_alone else (made.fill(), made.add(), *made.rounding())
     return generated_from(
         Kernel(
             name=scatter.op, target=with_blocks().name, scheduler=SchedulerType.EXPR_EVAL, scalars=(), phases=phases,
-            inputs=tuple(buffer for buffer in (start, *positions, source) if buffer is not None), outputs=(result,),
-            workspace=() if sums is result or len(phases) == 1 else (sums,), ops=((scatter.op, scatter.op),),
+            inputs=made.inputs, outputs=(made.result,), workspace=() if len(phases) == 1 else made.workspace,
+            ops=((scatter.op, scatter.op),),
         ),
     )
 
 
+def adding_kernel(
+    scatter: Scatter, generated: GeneratedKernel, stored: str, device: Device,
+) -> GeneratedKernel | None:
+    """Return a kernel that writes at positions what another one stores as their source.
+
+    Its last inputs are the other operands of the write, its last output is the result; ``sums``, if separate, is the
+    last workspace. None if the kernel reads what it stores, or the write does not take each element once, or tables in
+    shared memory save additions.
+    """
+    kernel, names = generated.kernel_ir, [f"{stored}_x{number}" for number, _ in enumerate(scatter.operands[:-1])]
+    made = _Additions.of(scatter, device, [*names, stored], f"{stored}_")
+    size = next(buffer.size for buffer in kernel.outputs if buffer.name == stored)
+    steps = [prod(extent for extent, _ in made.loops[place + 1 :]) for place in range(len(made.loops))]
+    takes_each = steps == [along[0] for _, along in made.loops] and steps[0] * made.loops[0][0] == size
+    accesses = [statement for phase in kernel.phases for statement in walk(phase.body)
+                for buffer, _ in accesses_of(statement) if buffer.name == stored]
+    if made.is_alone or made.visits.copies or not takes_each or not all(map(_is_store, accesses)):
+        return None
+    numbers = count()
+
+    def added(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+        return tuple(
+            new for s in body for new in (
+                made.in_place_of(s, f"{stored}_{next(numbers)}") if _is_store(s) and s.buffer.name == stored
+                else (map_blocks(s, added),))
+        )
+
+    written = (*made.positions, made.sums)
+    phases = tuple(
+        replace(phase, body=added(phase.body), buffers=(*(b for b in phase.buffers if b.name != stored), *written))
+        if any(buffer.name == stored for buffer in phase.buffers) else phase for phase in kernel.phases
+    )
+    return generated_from(
+        replace(
+            kernel, phases=(made.fill(), *phases, *made.rounding()), inputs=(*kernel.inputs, *made.inputs[:-1]),
+            outputs=(*(b for b in kernel.outputs if b.name != stored), made.result),
+            workspace=(*kernel.workspace, *made.workspace), ops=(*kernel.ops, (scatter.op, scatter.op)),
+        ),
+    )
+
+
+def _is_store(statement: Statement) -> TypeGuard[Store | VectorStore]:
+    return isinstance(statement, Store | VectorStore)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Additions:
-    """The launches of a kernel; ``is_alone`` says that one block adds everything, in its table."""
+    """The launches of a kernel."""
 
     scatter: Scatter
     loops: Loops  # over the elements of the source, with its steps, those of the target, and those of the positions
@@ -198,19 +240,65 @@ class _Additions:
     source: Buffer | None
     result: Buffer
     sums: Buffer
-    is_alone: bool
 
-    def phases(self) -> tuple[Phase, ...]:
-        """Return the launches."""
-        if self.is_alone:
-            return (self._add(),)
-        started = [self.start] if self.start is not None else []
-        fill = self._of_elements("fill", [*started, self.sums], lambda at, other: self._put(
-            self.sums, at, self._start_term(other)))
-        if self.sums is self.result:
-            return fill, self._add()
-        return fill, self._add(), self._of_elements("round", [self.sums, self.result], lambda at, _: self._put(
-            self.result, at, Load(self.sums.dtype, self.sums, at)))
+    @classmethod
+    def of(cls, scatter: Scatter, device: Device, names: Iterable[str], prefix: str = "") -> "_Additions":
+        """Return the launches of a write; ``names`` are those of the operands' buffers, others begin with a prefix."""
+        left = iter(names)
+
+        def read(value: Any) -> Buffer | None:
+            return None if isinstance(value, bool | int | float) else _buffer(next(left), tensor_of(value), Role.INPUT)
+
+        sums = result = _buffer(f"{prefix}result", scatter.target, Role.OUTPUT)
+        if scatter.combine and (dtype := _SUMS[scatter.target.dtype]) is not result.dtype:
+            sums = Buffer(name=f"{prefix}sums", dtype=dtype, size=result.size, role=Role.WORKSPACE)
+        loops = _in_order(
+            scatter.extents, (scatter.source_steps, scatter.steps, *(each.steps for each in scatter.positions)))
+        reach = sum((each.size - 1) * each.step for each in scatter.positions)
+        launches = _LAUNCHES if sums is result else _LAUNCHES + 1
+        visits = visits_of(loops, result.size, reach, sums.dtype, device, launches) if scatter.combine else (
+            _replacing_visits(prod(extent for extent, _ in loops), result.size))
+        start = read(scatter.start)
+        return cls(
+            scatter=scatter, visits=visits, loops=loops if visits.rows == 1 else loops[1:],
+            row=(0,) * len(loops[0][1]) if visits.rows == 1 else loops[0][1], start=start,
+            positions=tuple(filter(None, (read(each.node) for each in scatter.positions))),
+            source=read(scatter.source), result=result, sums=sums,
+        )
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether one block writes everything."""
+        return self.visits.grid == 1 and self.visits.threads == BLOCK_THREADS
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """The buffers of the operands."""
+        return tuple(filter(None, (self.start, *self.positions, self.source)))
+
+    @property
+    def workspace(self) -> tuple[Buffer, ...]:
+        """The memory of sums that are not the result."""
+        return () if self.sums is self.result else (self.sums,)
+
+    @property
+    def _started(self) -> tuple[Buffer, ...]:
+        return () if self.start is None else (self.start,)
+
+    def fill(self) -> Phase:
+        """Return the launch that stores the elements before anything is written at positions."""
+        return self._of_elements("fill", (*self._started, self.sums), self._filled)
+
+    def _filled(self, at: Term, other: Term) -> Statement:
+        return self._put(self.sums, at, self._start_term(other))
+
+    def rounding(self) -> tuple[Phase, ...]:
+        """Return the launch that rounds sums, if they are not the result."""
+        return tuple(
+            self._of_elements("round", (sums, self.result), lambda at, _: self._put(
+                self.result, at, Load(self.sums.dtype, self.sums, at)))
+            for sums in self.workspace
+        )
 
     @staticmethod
     def _put(buffer: Buffer, at: Term, value: Term) -> Statement:
@@ -240,8 +328,12 @@ class _Additions:
 
         return self._phase(name, visits, buffers, _visits_in(visits, visit))
 
-    def _add(self) -> Phase:
-        """Return the launch that adds all elements of the source."""
+    def _filled_at(self, elements: Loops, number: Term) -> tuple[Statement, ...]:
+        lets, (at, other) = _places(elements, number, "c")
+        return *lets, self._filled(at, other)
+
+    def add(self) -> Phase:
+        """Return the launch that writes all elements of the source."""
         visits, table = self.visits, None
         if visits.copies:
             table = _Table(
@@ -252,7 +344,13 @@ class _Additions:
         body = _visits_in(visits, partial(self._reads_and_additions, table))
         buffers = [*self.positions, *([self.source] if self.source else [])]
         if table is None:
-            return self._phase("add", visits, [*buffers, self.sums], body)
+            elements = self._elements()
+            if self.is_alone:
+                filled = _by_block(
+                    prod(extent for extent, _ in elements), visits.threads, "s", partial(self._filled_at, elements))
+                body = (*filled, Barrier(), *body)
+            started = self._started if self.is_alone else ()
+            return self._phase("add", visits, list(dict.fromkeys((*started, *buffers, self.sums))), body)
         shared = table.buffer.nbytes if table.buffer.is_dynamic else 0
         body = (Alloc(buffer=table.buffer), *table.clear(visits.threads), Barrier(), *body, Barrier())
         if not self.is_alone:
@@ -267,8 +365,7 @@ class _Additions:
             return *lets, *table.sum(at, lambda total: self._put(self.result, at, self._start_term(other) + total))
 
         body = (*body, *_by_block(prod(extent for extent, _ in elements), visits.threads, "s", finish))
-        started = [self.start] if self.start is not None else []
-        return self._phase("add", visits, list(dict.fromkeys((*started, *buffers, self.result))), body, shared)
+        return self._phase("add", visits, list(dict.fromkeys((*self._started, *buffers, self.result))), body, shared)
 
     def _phase(
         self, name: str, visits: Visits, buffers: Sequence[Buffer], body: tuple[Statement, ...], shared: int = 0,
@@ -286,35 +383,69 @@ class _Additions:
         self, table: "_Table | None", numbers: Sequence[Term], prefix: str,
     ) -> Iterator[Statement]:
         """Yield the loads of all elements with some numbers, then their additions."""
-        scatter, dtype, added = self.scatter, self.sums.dtype, list[Statement]()
+        dtype, added = self.sums.dtype, list[Statement]()
         for k, number in enumerate(numbers):
-            lets, (source_at, at, *places) = _places(self.loops, number, f"{prefix}{k}")
-            if self.visits.rows > 1:
-                source_at, *places = (
-                    place + self.visits.row * step
-                    for place, step in zip((source_at, *places), (self.row[0], *self.row[2:]), strict=True)
-                )
-            yield from lets
-            conditions: list[Term] = []
-            for n, (each, buffer, place) in enumerate(zip(scatter.positions, self.positions, places, strict=True)):
-                here = Var(DataType.Index, f"{prefix}{k}_at_{n}")
-                yield Let(name=here.name, value=cast(Load(buffer.dtype, buffer, place), DataType.Index))
-                if each.wraps:
-                    wrapped = Var(DataType.Index, f"{prefix}{k}_within_{n}")
-                    added.append(Let(name=wrapped.name, value=select(here < 0, here + each.size, here)))
-                    here = wrapped
-                conditions += [here >= 0, here < each.size]
-                if scatter.skipped is not None:
-                    conditions.append(apply("ne", here, scatter.skipped))
-                at = at + here * each.step
-            read = constant(dtype, scatter.source) if self.source is None else cast(
+            loads, wraps, source_at, at, condition = self._position(number, f"{prefix}{k}")
+            read = constant(dtype, self.scatter.source) if self.source is None else cast(
                 Load(self.source.dtype, self.source, source_at), dtype)
             value = Var(dtype, f"{prefix}{k}_value")
-            yield Let(name=value.name, value=read)
+            yield from (*loads, Let(name=value.name, value=read))
             buffer, at = (self.sums, at) if table is None else (table.buffer, table.place(at))
-            condition = reduce(and_, conditions)
-            added.append(AtomicAdd(buffer=buffer, position=at, value=value, condition=condition))
+            added += (*wraps, self._written(buffer, at, value, condition))
         yield from added
+
+    def _written(self, buffer: Buffer, at: Term, value: Term, condition: Term) -> Statement:
+        """Return the write of one element if a condition holds."""
+        if self.scatter.combine is None:
+            return If(condition=condition, then=(self._put(buffer, at, value),))
+        return AtomicAdd(buffer=buffer, position=at, value=cast(value, buffer.dtype), condition=condition)
+
+    def _position(self, number: Term, name: str) -> tuple[list[Statement], list[Statement], Term, Term, Term]:
+        """Return the place in the source of an element with a number, that in the target, and whether it exists.
+
+        Before them are the statements that load positions, and those that make them count from the beginning.
+        """
+        lets, (source_at, at, *places) = _places(self.loops, number, name)
+        wraps: list[Statement] = []
+        conditions: list[Term] = []
+        if self.visits.rows > 1:
+            source_at, *places = (
+                place + self.visits.row * step
+                for place, step in zip((source_at, *places), (self.row[0], *self.row[2:]), strict=True)
+            )
+        for n, (each, buffer, place) in enumerate(zip(self.scatter.positions, self.positions, places, strict=True)):
+            here = Var(DataType.Index, f"{name}_at_{n}")
+            lets.append(Let(name=here.name, value=cast(Load(buffer.dtype, buffer, place), DataType.Index)))
+            if each.wraps:
+                wrapped = Var(DataType.Index, f"{name}_within_{n}")
+                wraps.append(Let(name=wrapped.name, value=select(here < 0, here + each.size, here)))
+                here = wrapped
+            conditions += [here >= 0, here < each.size]
+            if self.scatter.skipped is not None:
+                conditions.append(apply("ne", here, self.scatter.skipped))
+            at = at + here * each.step
+        return lets, wraps, source_at, at, reduce(and_, conditions)
+
+    def in_place_of(self, store: Store | VectorStore, name: str) -> tuple[Statement, ...]:
+        """Return the writes of values that a kernel would store in the source, which is dense in the order of loops.
+
+        Values of one vector have one position, if that is the same for all of them.
+        """
+        if isinstance(store, VectorStore):
+            values: list[Term] = [Load(store.words.dtype, store.words, store.slot + k) for k in range(store.count)]
+            width = store.width
+        else:
+            values, width = [store.value], 1
+        extent, (_, step, *along) = self.loops[-1]
+        together = width if extent % width == 0 and not any(along) else 1
+        first = Var(DataType.Index, f"{name}_first")
+        made: list[Statement] = [Let(name=first.name, value=store.position)]
+        for start in range(0, len(values), together):
+            loads, wraps, _, at, condition = self._position(first + start, f"{name}_{start}")
+            made += (*loads, *wraps)
+            made += (self._written(self.sums, at + k * step, value, condition)
+                     for k, value in enumerate(values[start : start + together]))
+        return tuple(made)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
