@@ -26,7 +26,7 @@ from functools import partial, reduce
 from itertools import count
 from math import prod
 from operator import and_
-from typing import Any, TypeGuard
+from typing import Any
 
 from fuser_lab.bridge.lowerings import TracedTensor
 from fuser_lab.bridge.lowerings.registry import DTYPES
@@ -34,6 +34,7 @@ from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.scatters import Loops, Scatter, constant, loops_over, span_of
 from fuser_lab.bridge.traced import tensor_of
 from fuser_lab.codegen.kernel_ir import (
+    ALIGNED,
     Alloc,
     AtomicAdd,
     Barrier,
@@ -48,13 +49,14 @@ from fuser_lab.codegen.kernel_ir import (
     Role,
     Statement,
     Store,
+    VectorAdd,
     VectorStore,
     accesses_of,
     map_blocks,
     walk,
 )
 from fuser_lab.codegen.pipeline import GeneratedKernel, generated_from
-from fuser_lab.cost.device import BLOCK_THREADS, KIB, WARP, Device
+from fuser_lab.cost.device import ACCESS_BYTES, BLOCK_THREADS, KIB, WARP, Device
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Term, Var, apply, cast, index, select
@@ -65,6 +67,7 @@ from fuser_lab.targets import with_blocks
 _SUMS = {"float16": DataType.Float, "bfloat16": DataType.Float} | {
     name: DTYPES[name] for name in ("float32", "float64", "int32", "int64")}  # the dtype of sums, by that of the target
 _THREADS = 256  # of a block without a table: eight blocks fill a multiprocessor
+_ADDS_VECTORS = (9, 0)  # compute capability of an instruction that adds several floats (PTX ISA, red)
 _LAUNCHES = 2  # that fill memory and write at positions
 _AT_ONCE = IN_FLIGHT // 2  # elements that a thread loads before it adds the first, each with its position
 # Waves of blocks that add to rows: at most a fourth of the multiprocessors is idle at the end. Not measured alone.
@@ -198,15 +201,16 @@ def adding_kernel(
     takes_each = steps == [along[0] for _, along in made.loops] and steps[0] * made.loops[0][0] == size
     accesses = [statement for phase in kernel.phases for statement in walk(phase.body)
                 for buffer, _ in accesses_of(statement) if buffer.name == stored]
-    if made.is_alone or made.visits.copies or not takes_each or not all(map(_is_store, accesses)):
+    are_taken = takes_each and all(isinstance(s, Store | VectorStore) and made.may_write(s, device) for s in accesses)
+    if made.is_alone or made.visits.copies or not are_taken:
         return None
     numbers = count()
 
     def added(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
         return tuple(
             new for s in body for new in (
-                made.in_place_of(s, f"{stored}_{next(numbers)}") if _is_store(s) and s.buffer.name == stored
-                else (map_blocks(s, added),))
+                made.in_place_of(s, f"{stored}_{next(numbers)}")
+                if isinstance(s, Store | VectorStore) and s.buffer.name == stored else (map_blocks(s, added),))
         )
 
     written = (*made.positions, made.sums)
@@ -221,10 +225,6 @@ def adding_kernel(
             workspace=(*kernel.workspace, *made.workspace), ops=(*kernel.ops, (scatter.op, scatter.op)),
         ),
     )
-
-
-def _is_store(statement: Statement) -> TypeGuard[Store | VectorStore]:
-    return isinstance(statement, Store | VectorStore)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -426,26 +426,53 @@ class _Additions:
             at = at + here * each.step
         return lets, wraps, source_at, at, reduce(and_, conditions)
 
-    def in_place_of(self, store: Store | VectorStore, name: str) -> tuple[Statement, ...]:
-        """Return the writes of values that a kernel would store in the source, which is dense in the order of loops.
+    def may_write(self, store: Store | VectorStore, device: Device) -> bool:
+        """Whether writing elements of the source one by one, or vectors of them, takes no more accesses than storing.
 
-        Values of one vector have one position, if that is the same for all of them.
+        Adjacent elements of one position need an instruction for vectors, unless threads store adjacent elements.
         """
-        if isinstance(store, VectorStore):
-            values: list[Term] = [Load(store.words.dtype, store.words, store.slot + k) for k in range(store.count)]
-            width = store.width
-        else:
-            values, width = [store.value], 1
-        extent, (_, step, *along) = self.loops[-1]
-        together = width if extent % width == 0 and not any(along) else 1
+        width, (extent, (_, step, *along)) = store.width if isinstance(store, VectorStore) else 1, self.loops[-1]
+        if width == 1 or any(along):
+            return True
+        steps = [extent, *(steps[1] for _, steps in self.loops[:-1]), *(each.step for each in self.scatter.positions)]
+        adds = self.sums.dtype is DataType.Float and device.cc >= _ADDS_VECTORS
+        return step == 1 and not any(each % width for each in steps) and (adds or self.scatter.combine is None)
+
+    def in_place_of(self, store: Store | VectorStore, name: str) -> tuple[Statement, ...]:
+        """Return the writes of values that a kernel would store in the source, which is dense in the order of loops."""
         first = Var(DataType.Index, f"{name}_first")
         made: list[Statement] = [Let(name=first.name, value=store.position)]
-        for start in range(0, len(values), together):
+        if isinstance(store, Store):
+            loads, wraps, _, at, condition = self._position(first, name)
+            return *made, *loads, *wraps, self._written(self.sums, at, store.value, condition)
+        words, width = store.words, 1 if any(self.loops[-1][1][2:]) else store.width
+        for start in range(0, store.count, width):
             loads, wraps, _, at, condition = self._position(first + start, f"{name}_{start}")
+            slot = store.slot + start
+            value = Load(words.dtype, words, slot)
             made += (*loads, *wraps)
-            made += (self._written(self.sums, at + k * step, value, condition)
-                     for k, value in enumerate(values[start : start + together]))
+            if width == 1:
+                made.append(self._written(self.sums, at, value, condition))
+            elif self.scatter.combine is None:
+                vector = replace(store, buffer=self.sums, position=at, slot=slot, count=width)
+                made.append(If(condition=condition, then=(vector,)))
+            else:
+                made += self._vector_adds(words, slot, width, at, condition, f"{name}_{start}")
         return tuple(made)
+
+    def _vector_adds(
+        self, words: Buffer, slot: Term, width: int, at: Term, condition: Term, name: str,
+    ) -> Iterator[Statement]:
+        if words.dtype is not self.sums.dtype:
+            wide = Buffer(name=f"{name}_wide", dtype=self.sums.dtype, size=width, role=Role.WORDS)
+            yield Alloc(buffer=wide)
+            for k in range(width):
+                yield Store(buffer=wide, position=index(k), value=Load(words.dtype, words, slot + k))
+            words, slot = wide, index(0)
+        count = min(width, ACCESS_BYTES // self.sums.dtype.itemsize)
+        for k in range(0, width, count):
+            yield VectorAdd(
+                buffer=self.sums, position=at + k, words=words, slot=slot + k, count=count, condition=condition)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -491,7 +518,8 @@ _BLOCK, _THREAD = Var(DataType.Index, "block"), Var(DataType.Index, "thread")
 
 def _buffer(name: str, tensor: TracedTensor, role: Role) -> Buffer:
     dtype = DTYPES[tensor.dtype]
-    return Buffer(name=name, dtype=dtype, size=span_of(tensor), role=role, alignment=dtype.itemsize)
+    alignment = ALIGNED if role is Role.OUTPUT else dtype.itemsize
+    return Buffer(name=name, dtype=dtype, size=span_of(tensor), role=role, alignment=alignment)
 
 
 def _is_adjacent(loops: Loops) -> bool:
