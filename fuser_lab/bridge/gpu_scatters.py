@@ -46,6 +46,7 @@ from fuser_lab.codegen.kernel_ir import (
     Load,
     Loop,
     Phase,
+    Reduce,
     Role,
     Statement,
     Store,
@@ -207,11 +208,16 @@ def adding_kernel(
     numbers = count()
 
     def added(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
-        return tuple(
-            new for s in body for new in (
-                made.in_place_of(s, f"{stored}_{next(numbers)}")
-                if isinstance(s, Store | VectorStore) and s.buffer.name == stored else (map_blocks(s, added),))
-        )
+        new: list[Statement] = []
+        for s in body:
+            if isinstance(s, Store | VectorStore) and s.buffer.name == stored:
+                loads, additions = made.in_place_of(s, f"{stored}_{next(numbers)}")
+                at = _after_names(new, s.position)
+                new[at:at] = loads  # with the other loads of the kernel in flight
+                new += additions
+            else:
+                new.append(map_blocks(s, added))
+        return tuple(new)
 
     written = (*made.positions, made.sums)
     phases = tuple(
@@ -225,6 +231,13 @@ def adding_kernel(
             workspace=(*kernel.workspace, *made.workspace), ops=(*kernel.ops, (scatter.op, scatter.op)),
         ),
     )
+
+
+def _after_names(statements: Sequence[Statement], term: Term) -> int:
+    """Return the first place among statements at which the names in a term are defined."""
+    names = {part.name for part in term.walk() if isinstance(part, Var)}
+    return max((place for place, statement in enumerate(statements, 1) for inner in walk((statement,))
+                if isinstance(inner, Let | Reduce) and inner.name in names), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -438,19 +451,24 @@ class _Additions:
         adds = self.sums.dtype is DataType.Float and device.cc >= _ADDS_VECTORS
         return step == 1 and not any(each % width for each in steps) and (adds or self.scatter.combine is None)
 
-    def in_place_of(self, store: Store | VectorStore, name: str) -> tuple[Statement, ...]:
-        """Return the writes of values that a kernel would store in the source, which is dense in the order of loops."""
+    def in_place_of(self, store: Store | VectorStore, name: str) -> tuple[list[Statement], list[Statement]]:
+        """Return the writes of values that a kernel would store in the source, which is dense in the order of loops.
+
+        Before them are the loads of their positions, which only need the position of the store.
+        """
         first = Var(DataType.Index, f"{name}_first")
-        made: list[Statement] = [Let(name=first.name, value=store.position)]
+        lets: list[Statement] = [Let(name=first.name, value=store.position)]
         if isinstance(store, Store):
             loads, wraps, _, at, condition = self._position(first, name)
-            return *made, *loads, *wraps, self._written(self.sums, at, store.value, condition)
+            return [*lets, *loads], [*wraps, self._written(self.sums, at, store.value, condition)]
+        made: list[Statement] = []
         words, width = store.words, 1 if any(self.loops[-1][1][2:]) else store.width
         for start in range(0, store.count, width):
             loads, wraps, _, at, condition = self._position(first + start, f"{name}_{start}")
             slot = store.slot + start
             value = Load(words.dtype, words, slot)
-            made += (*loads, *wraps)
+            lets += loads
+            made += wraps
             if width == 1:
                 made.append(self._written(self.sums, at, value, condition))
             elif self.scatter.combine is None:
@@ -458,7 +476,7 @@ class _Additions:
                 made.append(If(condition=condition, then=(vector,)))
             else:
                 made += self._vector_adds(words, slot, width, at, condition, f"{name}_{start}")
-        return tuple(made)
+        return lets, made
 
     def _vector_adds(
         self, words: Buffer, slot: Term, width: int, at: Term, condition: Term, name: str,
