@@ -70,7 +70,7 @@ def adding_regions(
             unit.input_nodes if is_region else unit.all_input_nodes
         )}:
             readers.setdefault(base, []).append(unit)
-    found: dict[Region, AddingRegion] = {}
+    adding: dict[Region, AddingRegion] = {}
     for region, run in runs.items():
         if not isinstance(region, TorchRegion) or not isinstance(run, ReadyRun) or not run.launches:
             continue
@@ -89,18 +89,18 @@ def adding_regions(
                     not isinstance(unit, Region) and writes(unit) for unit in between):
                 continue
             words = [id(word) for at, word in run.words if at == number]
-            made = _replaced(launches, words, call.scatter, region.prepared.memory)
+            made = _launches_that_write(launches, words, call.scatter, region.prepared.memory)
             if made is not None:
                 launches, new, sums = made
                 stores.append(
                     AddedStore(operands=tuple(operands), node=reader, stored=stored, words=new, sums=sums))
         if stores:
-            found[region] = AddingRegion(
+            adding[region] = AddingRegion(
                 stores=tuple(stores), call=functools.partial(Launches(launches), run.stream))
-    return found
+    return adding
 
 
-def _replaced(
+def _launches_that_write(
     launches: Sequence[Launch], stored: Sequence[int], scatter: Scatter, memory: Any,
 ) -> tuple[tuple[Launch, ...], tuple[Any, ...], tuple[Block, ...]] | None:
     """Return launches of which those that store a source write it at positions, the words of new buffers, and sums.

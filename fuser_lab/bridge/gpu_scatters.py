@@ -31,7 +31,7 @@ from typing import Any
 from fuser_lab.bridge.lowerings import TracedTensor
 from fuser_lab.bridge.lowerings.registry import DTYPES
 from fuser_lab.bridge.requirement import torch_for
-from fuser_lab.bridge.scatters import Loops, Scatter, constant, loops_over, span_of
+from fuser_lab.bridge.scatters import Loops, Scatter, constant, is_read, loops_over, span_of
 from fuser_lab.bridge.traced import tensor_of
 from fuser_lab.codegen.kernel_ir import (
     ALIGNED,
@@ -207,7 +207,7 @@ def adding_kernel(
         return None
     numbers = count()
 
-    def added(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+    def rewrite(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
         new: list[Statement] = []
         for s in body:
             if isinstance(s, Store | VectorStore) and s.buffer.name == stored:
@@ -216,12 +216,12 @@ def adding_kernel(
                 new[at:at] = loads  # with the other loads of the kernel in flight
                 new += additions
             else:
-                new.append(map_blocks(s, added))
+                new.append(map_blocks(s, rewrite))
         return tuple(new)
 
     written = (*made.positions, made.sums)
     phases = tuple(
-        replace(phase, body=added(phase.body), buffers=(*(b for b in phase.buffers if b.name != stored), *written))
+        replace(phase, body=rewrite(phase.body), buffers=(*(b for b in phase.buffers if b.name != stored), *written))
         if any(buffer.name == stored for buffer in phase.buffers) else phase for phase in kernel.phases
     )
     return generated_from(
@@ -260,7 +260,7 @@ class _Additions:
         left = iter(names)
 
         def read(value: Any) -> Buffer | None:
-            return None if isinstance(value, bool | int | float) else _buffer(next(left), tensor_of(value), Role.INPUT)
+            return _buffer(next(left), tensor_of(value), Role.INPUT) if is_read(value) else None
 
         sums = result = _buffer(f"{prefix}result", scatter.target, Role.OUTPUT)
         if scatter.combine and (dtype := _SUMS[scatter.target.dtype]) is not result.dtype:
@@ -295,14 +295,14 @@ class _Additions:
         return () if self.sums is self.result else (self.sums,)
 
     @property
-    def _started(self) -> tuple[Buffer, ...]:
+    def _start_buffers(self) -> tuple[Buffer, ...]:
         return () if self.start is None else (self.start,)
 
     def fill(self) -> Phase:
         """Return the launch that stores the elements before anything is written at positions."""
-        return self._of_elements("fill", (*self._started, self.sums), self._filled)
+        return self._of_elements("fill", (*self._start_buffers, self.sums), self._fill_element)
 
-    def _filled(self, at: Term, other: Term) -> Statement:
+    def _fill_element(self, at: Term, other: Term) -> Statement:
         return self._put(self.sums, at, self._start_term(other))
 
     def rounding(self) -> tuple[Phase, ...]:
@@ -341,9 +341,9 @@ class _Additions:
 
         return self._phase(name, visits, buffers, _visits_in(visits, visit))
 
-    def _filled_at(self, elements: Loops, number: Term) -> tuple[Statement, ...]:
+    def _fill_number(self, elements: Loops, number: Term) -> tuple[Statement, ...]:
         lets, (at, other) = _places(elements, number, "c")
-        return *lets, self._filled(at, other)
+        return *lets, self._fill_element(at, other)
 
     def add(self) -> Phase:
         """Return the launch that writes all elements of the source."""
@@ -360,9 +360,9 @@ class _Additions:
             elements = self._elements()
             if self.is_alone:
                 filled = _by_block(
-                    prod(extent for extent, _ in elements), visits.threads, "s", partial(self._filled_at, elements))
+                    prod(extent for extent, _ in elements), visits.threads, "s", partial(self._fill_number, elements))
                 body = (*filled, Barrier(), *body)
-            started = self._started if self.is_alone else ()
+            started = self._start_buffers if self.is_alone else ()
             return self._phase("add", visits, list(dict.fromkeys((*started, *buffers, self.sums))), body)
         shared = table.buffer.nbytes if table.buffer.is_dynamic else 0
         body = (Alloc(buffer=table.buffer), *table.clear(visits.threads), Barrier(), *body, Barrier())
@@ -378,7 +378,8 @@ class _Additions:
             return *lets, *table.sum(at, lambda total: self._put(self.result, at, self._start_term(other) + total))
 
         body = (*body, *_by_block(prod(extent for extent, _ in elements), visits.threads, "s", finish))
-        return self._phase("add", visits, list(dict.fromkeys((*self._started, *buffers, self.result))), body, shared)
+        buffers = list(dict.fromkeys((*self._start_buffers, *buffers, self.result)))
+        return self._phase("add", visits, buffers, body, shared)
 
     def _phase(
         self, name: str, visits: Visits, buffers: Sequence[Buffer], body: tuple[Statement, ...], shared: int = 0,
@@ -399,15 +400,15 @@ class _Additions:
         dtype, added = self.sums.dtype, list[Statement]()
         for k, number in enumerate(numbers):
             loads, wraps, source_at, at, condition = self._position(number, f"{prefix}{k}")
-            read = constant(dtype, self.scatter.source) if self.source is None else cast(
+            read = constant(dtype, self.scatter.source, source_at) if self.source is None else cast(
                 Load(self.source.dtype, self.source, source_at), dtype)
             value = Var(dtype, f"{prefix}{k}_value")
             yield from (*loads, Let(name=value.name, value=read))
             buffer, at = (self.sums, at) if table is None else (table.buffer, table.place(at))
-            added += (*wraps, self._written(buffer, at, value, condition))
+            added += (*wraps, self._write(buffer, at, value, condition))
         yield from added
 
-    def _written(self, buffer: Buffer, at: Term, value: Term, condition: Term) -> Statement:
+    def _write(self, buffer: Buffer, at: Term, value: Term, condition: Term) -> Statement:
         """Return the write of one element if a condition holds."""
         if self.scatter.combine is None:
             return If(condition=condition, then=(self._put(buffer, at, value),))
@@ -460,7 +461,7 @@ class _Additions:
         lets: list[Statement] = [Let(name=first.name, value=store.position)]
         if isinstance(store, Store):
             loads, wraps, _, at, condition = self._position(first, name)
-            return [*lets, *loads], [*wraps, self._written(self.sums, at, store.value, condition)]
+            return [*lets, *loads], [*wraps, self._write(self.sums, at, store.value, condition)]
         made: list[Statement] = []
         words, width = store.words, 1 if any(self.loops[-1][1][2:]) else store.width
         for start in range(0, store.count, width):
@@ -470,7 +471,7 @@ class _Additions:
             lets += loads
             made += wraps
             if width == 1:
-                made.append(self._written(self.sums, at, value, condition))
+                made.append(self._write(self.sums, at, value, condition))
             elif self.scatter.combine is None:
                 vector = replace(store, buffer=self.sums, position=at, slot=slot, count=width)
                 made.append(If(condition=condition, then=(vector,)))
