@@ -81,9 +81,9 @@ def refusal(scatter: Scatter) -> str | None:
     if scatter.combine not in {"add", None}:
         return "kernels on a GPU only add or replace at positions"
     if scatter.target.dtype not in (_SUMS if scatter.combine else DTYPES):
-        return f"no atomic instruction adds elements of {scatter.target.dtype}"
+        return f"no instruction of these kernels writes elements of {scatter.target.dtype} at positions"
     if torch_for("fuser_lab.bridge").are_deterministic_algorithms_enabled():
-        return "torch.use_deterministic_algorithms is on, and atomic additions have no order"
+        return "torch.use_deterministic_algorithms is on, and writes at equal positions have no order"
     return None
 
 
