@@ -79,9 +79,9 @@ class AddCall:
         def argument(node: Node) -> Any:
             if node in values:
                 return values[node]
-            traced = tensor_of(node)
-            return torch.full(
-                traced.shape, number_of(node), dtype=getattr(torch, traced.dtype), device=traced.device)
+            traced, number = tensor_of(node), number_of(node)
+            return node.target(*node.args, **node.kwargs) if number is None else torch.full(
+                traced.shape, number, dtype=getattr(torch, traced.dtype), device=traced.device)
 
         args, kwargs = torch.fx.node.map_arg((self._node.args, self._node.kwargs), argument)
         return with_strides(self._node.target(*args, **kwargs), target.strides)

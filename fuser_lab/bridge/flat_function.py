@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fuser_lab.bridge.add_calls import AddCall, AddCalls
+from fuser_lab.bridge.added_stores import adding_regions
 from fuser_lab.bridge.host_scatters import (
     PositionsKernel,
     host_scatter_of,
@@ -98,7 +99,9 @@ class FunctionWriter:
         self._seen = self._views()
         self._returned = {node for unit in units if not isinstance(unit, Region) and unit.op == "output"
                           for node in unit.all_input_nodes}
-        kernels = kernels_of(self._runs)
+        self._adding = adding_regions(units, self._runs, adds.of, self._form)
+        self._added = {each.node for region in self._adding.values() for each in region.stores}
+        kernels = kernels_of({region: run for region, run in self._runs.items() if region not in self._adding})
         self._ordered = in_lists(units, kernels, self._read_bases)
         places = {node: (base, form[2]) for node, (base, form) in self._form.items()}
         self._in_place = InPlace(self._ordered, self._runs, places, self._writable())
@@ -110,8 +113,13 @@ class FunctionWriter:
 
     def _read_bases(self, unit: Unit) -> set[Node]:
         """Return what a unit reads; views by their base."""
-        read = unit.input_nodes if isinstance(unit, Region) else unit.all_input_nodes
+        read = (*unit.input_nodes, *self._added_operands(unit)) if isinstance(unit, Region) else unit.all_input_nodes
         return {self._form[node][0] if node in self._form else node for node in read}
+
+    def _added_operands(self, region: Region) -> list[Node]:
+        """Return the operands of what a region writes at positions."""
+        stores = self._adding[region].stores if region in self._adding else ()
+        return [node for each in stores for node in each.operands]
 
     def _writable(self) -> set[Node]:
         """Return the arguments that kernels may write to: dense, and on a GPU aligned as results are."""
@@ -239,7 +247,7 @@ class FunctionWriter:
     # Calls
 
     def _call(self, node: Node) -> None:
-        if self._is_view(node) or node in self._in_place.copies or self._fills_scatters(node):
+        if self._is_view(node) or node in self._in_place.copies or node in self._added or self._fills_scatters(node):
             return
         if node in self._scatters:
             self._scatter(node, *self._scatters[node])
@@ -300,8 +308,8 @@ class FunctionWriter:
 
     def _is_read_by_region(self, node: Node) -> bool:
         return any(
-            self._form[read][0] is node
-            for region in self._runs for read in region.input_nodes if read in self._form
+            self._form[read][0] is node for region in self._runs
+            for read in (*region.input_nodes, *self._added_operands(region)) if read in self._form
         )
 
     def _is_read_by_scatter(self, node: Node) -> bool:
@@ -412,12 +420,16 @@ class FunctionWriter:
         self._constant(run)  # the function keeps it alive, and with it the words of its launches
         if isinstance(region, TorchRegion):
             self._check_positions(region)
-        for node in region.output_nodes:
-            self._made_by_region(node)
-        nodes = (*region.input_nodes, *region.output_nodes)
+        adding = self._adding.get(region)
+        stores = () if adding is None else adding.stores
+        unstored = {each.stored for each in stores}
+        for node in (*region.output_nodes, *(each.node for each in stores)):
+            if node not in unstored:
+                self._made_by_region(node)
+        nodes = [*region.input_nodes, *region.output_nodes]
         placed = run.placed(self._in_place.over(region)) if isinstance(run, HostRun) else ()
         on_tensors = [call.on_tensors for call in placed]
-        calls = [call.run for call in placed] or run.calls
+        calls = [call.run for call in placed] or (run.calls if adding is None else (adding.call,))
         # Words of arrays that only calls on tensors read keep their addresses.
         arrays = {id(array) for call, plain in zip(placed, on_tensors, strict=True) if plain is None
                   for array in call.arrays}
@@ -425,12 +437,18 @@ class FunctionWriter:
         for place, word in run.words:
             if not placed or id(word.array) in arrays:
                 words.setdefault(place, []).append(self._constant(word))
-        values = [self._address(node) for node in nodes]
-        for place, (memory, address) in enumerate(values):
+        for each in stores:
+            for node, word in zip((*each.operands, each.node), each.words, strict=True):
+                words[len(nodes)] = [self._constant(word)]
+                nodes.append(node)
+        values = {place: self._address(node) for place, node in enumerate(nodes) if node not in unstored}
+        for place, (memory, address) in values.items():
             if place in words:
                 written = "".join(f"{word}.value = " for word in words[place])
                 self._emit(f"{written}{address}", {memory})
-        held = {memory for memory, _ in values} | {self._block(region.output_nodes[0], block) for block in run.blocks}
+        blocks = (*run.blocks, *(block for each in stores for block in each.sums))
+        held = {memory for memory, _ in values.values()} | {
+            self._block(region.output_nodes[0], block) for block in blocks}
         for call, tensor_call in itertools.zip_longest(calls, on_tensors):
             if tensor_call is None:
                 self._emit(f"{self._constant(call)}()", held)

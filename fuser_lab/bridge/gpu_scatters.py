@@ -1,9 +1,10 @@
-"""Additions at positions that are data, such as the gradients of look-ups, as kernels on a GPU.
+"""Writes at positions that are data, such as the gradients of look-ups, as kernels on a GPU.
 
 Torch's kernels for some of them sort all positions first. These kernels visit the source in the order of its memory,
 and add by atomic instructions, as other compilers do: the order of additions, and with it the last bits of sums of
-floats, differs from run to run. 16-bit floats are added in Float, and rounded once. A position outside its axis adds
-nothing.
+floats, differs from run to run. 16-bit floats are added in Float, and rounded once. Where the source replaces elements,
+torch does not define which of several at one position stays, and ``add`` stores them in any order. Nothing is written
+at a position outside its axis.
 
 The launches of a kernel, in which ``sums`` is the result, or memory of its own if the result has 16-bit floats:
 
@@ -15,11 +16,14 @@ If the target is small enough, ``add`` has tables: each block adds in shared mem
 the end. A table has several copies, so that threads rarely add to the same element at the same time. If one block is
 enough, that launch is the only one, and stores start[i] + table[i]. If the target is too large, but the outermost loop
 visits its rows one after another, as in a histogram of each row, a table has one row, and each block adds to one row.
+
+If the target is too large for tables, the kernel of the source may add what it would store (`adding_kernel`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial, reduce
+from itertools import count
 from math import prod
 from operator import and_
 from typing import Any
@@ -27,9 +31,10 @@ from typing import Any
 from fuser_lab.bridge.lowerings import TracedTensor
 from fuser_lab.bridge.lowerings.registry import DTYPES
 from fuser_lab.bridge.requirement import torch_for
-from fuser_lab.bridge.scatters import Loops, Scatter, constant, loops_over, span_of
+from fuser_lab.bridge.scatters import Loops, Scatter, constant, is_read, loops_over, span_of
 from fuser_lab.bridge.traced import tensor_of
 from fuser_lab.codegen.kernel_ir import (
+    ALIGNED,
     Alloc,
     AtomicAdd,
     Barrier,
@@ -41,12 +46,18 @@ from fuser_lab.codegen.kernel_ir import (
     Load,
     Loop,
     Phase,
+    Reduce,
     Role,
     Statement,
     Store,
+    VectorAdd,
+    VectorStore,
+    accesses_of,
+    map_blocks,
+    walk,
 )
 from fuser_lab.codegen.pipeline import GeneratedKernel, generated_from
-from fuser_lab.cost.device import BLOCK_THREADS, KIB, WARP, Device
+from fuser_lab.cost.device import ACCESS_BYTES, BLOCK_THREADS, KIB, WARP, Device
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Term, Var, apply, cast, index, select
@@ -57,6 +68,8 @@ from fuser_lab.targets import with_blocks
 _SUMS = {"float16": DataType.Float, "bfloat16": DataType.Float} | {
     name: DTYPES[name] for name in ("float32", "float64", "int32", "int64")}  # the dtype of sums, by that of the target
 _THREADS = 256  # of a block without a table: eight blocks fill a multiprocessor
+_ADDS_VECTORS = (9, 0)  # compute capability of an instruction that adds several floats (PTX ISA, red)
+_LAUNCHES = 2  # that fill memory and write at positions
 _AT_ONCE = IN_FLIGHT // 2  # elements that a thread loads before it adds the first, each with its position
 # Waves of blocks that add to rows: at most a fourth of the multiprocessors is idle at the end. Not measured alone.
 _WAVES = 4
@@ -65,12 +78,12 @@ _RESERVED = KIB  # bytes of shared memory that each block takes besides its own 
 
 def refusal(scatter: Scatter) -> str | None:
     """Return why torch writes at positions on a GPU, or None if a kernel does."""
-    if scatter.combine != "add":
-        return "kernels on a GPU only add at positions"
-    if scatter.target.dtype not in _SUMS:
-        return f"no atomic instruction adds elements of {scatter.target.dtype}"
+    if scatter.combine not in {"add", None}:
+        return "kernels on a GPU only add or replace at positions"
+    if scatter.target.dtype not in (_SUMS if scatter.combine else DTYPES):
+        return f"no instruction of these kernels writes elements of {scatter.target.dtype} at positions"
     if torch_for("fuser_lab.bridge").are_deterministic_algorithms_enabled():
-        return "torch.use_deterministic_algorithms is on, and atomic additions have no order"
+        return "torch.use_deterministic_algorithms is on, and writes at equal positions have no order"
     return None
 
 
@@ -152,42 +165,84 @@ def _plain_visits(count: int) -> Visits:
     return Visits(count=count, threads=_THREADS, blocks=_parts(count, _THREADS * _AT_ONCE))
 
 
+def _replacing_visits(count: int, size: int) -> Visits:
+    """Return how elements of a target are replaced: by one block if its rounds take no longer than two launches."""
+    rounds = _parts(count, BLOCK_THREADS * _AT_ONCE)
+    if rounds + _parts(size, BLOCK_THREADS * _AT_ONCE) > _LAUNCHES:
+        return _plain_visits(count)
+    return Visits(count=count, threads=BLOCK_THREADS, blocks=1, rounds=rounds)
+
+
 def add_kernel(scatter: Scatter, device: Device) -> GeneratedKernel:
-    """Return the kernel of additions; its buffers are the operands in order, the result, and ``sums`` if separate."""
-    names = iter(f"x{number}" for number in range(len(scatter.operands)))
-
-    def read(value: Any) -> Buffer | None:
-        return None if isinstance(value, bool | int | float) else _buffer(next(names), tensor_of(value), Role.INPUT)
-
-    target = scatter.target
-    start, positions = read(scatter.start), [read(each.node) for each in scatter.positions]
-    source, result = read(scatter.source), _buffer("result", target, Role.OUTPUT)
-    sums, dtype = result, _SUMS[target.dtype]
-    if dtype is not result.dtype:
-        sums = Buffer(name="sums", dtype=dtype, size=result.size, role=Role.WORKSPACE)
-    loops = _in_order(
-        scatter.extents, (scatter.source_steps, scatter.steps, *(each.steps for each in scatter.positions)))
-    reach = sum((each.size - 1) * each.step for each in scatter.positions)
-    visits = visits_of(loops, result.size, reach, dtype, device, 2 if sums is result else 3)
-    made = _Additions(
-        scatter=scatter, visits=visits, loops=loops if visits.rows == 1 else loops[1:],
-        row=(0,) * len(loops[0][1]) if visits.rows == 1 else loops[0][1], start=start,
-        positions=tuple(filter(None, positions)), source=source, result=result, sums=sums,
-        is_alone=visits.grid == 1 and visits.copies > 0,
-    )
-    phases = made.phases()
+    """Return the kernel of writes; its buffers are the operands in order, the result, and ``sums`` if separate."""
+    made = _Additions.of(scatter, device, [f"x{number}" for number, _ in enumerate(scatter.operands)])
+    phases = (made.add(),) if made.is_alone else (made.fill(), made.add(), *made.rounding())
     return generated_from(
         Kernel(
             name=scatter.op, target=with_blocks().name, scheduler=SchedulerType.EXPR_EVAL, scalars=(), phases=phases,
-            inputs=tuple(buffer for buffer in (start, *positions, source) if buffer is not None), outputs=(result,),
-            workspace=() if sums is result or len(phases) == 1 else (sums,), ops=((scatter.op, scatter.op),),
+            inputs=made.inputs, outputs=(made.result,), workspace=() if len(phases) == 1 else made.workspace,
+            ops=((scatter.op, scatter.op),),
         ),
     )
 
 
+def adding_kernel(
+    scatter: Scatter, generated: GeneratedKernel, stored: str, device: Device,
+) -> GeneratedKernel | None:
+    """Return a kernel that writes at positions what another one stores as their source.
+
+    Its last inputs are the other operands of the write, its last output is the result; ``sums``, if separate, is the
+    last workspace. None if the kernel reads what it stores, or the write does not take each element once, or tables in
+    shared memory save additions.
+    """
+    kernel, names = generated.kernel_ir, [f"{stored}_x{number}" for number, _ in enumerate(scatter.operands[:-1])]
+    made = _Additions.of(scatter, device, [*names, stored], f"{stored}_")
+    size = next(buffer.size for buffer in kernel.outputs if buffer.name == stored)
+    steps = [prod(extent for extent, _ in made.loops[place + 1 :]) for place in range(len(made.loops))]
+    takes_each = steps == [along[0] for _, along in made.loops] and steps[0] * made.loops[0][0] == size
+    accesses = [statement for phase in kernel.phases for statement in walk(phase.body)
+                for buffer, _ in accesses_of(statement) if buffer.name == stored]
+    are_taken = takes_each and all(isinstance(s, Store | VectorStore) and made.may_write(s, device) for s in accesses)
+    if made.is_alone or made.visits.copies or not are_taken:
+        return None
+    numbers = count()
+
+    def rewrite(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+        new: list[Statement] = []
+        for s in body:
+            if isinstance(s, Store | VectorStore) and s.buffer.name == stored:
+                loads, additions = made.in_place_of(s, f"{stored}_{next(numbers)}")
+                at = _after_names(new, s.position)
+                new[at:at] = loads  # with the other loads of the kernel in flight
+                new += additions
+            else:
+                new.append(map_blocks(s, rewrite))
+        return tuple(new)
+
+    written = (*made.positions, made.sums)
+    phases = tuple(
+        replace(phase, body=rewrite(phase.body), buffers=(*(b for b in phase.buffers if b.name != stored), *written))
+        if any(buffer.name == stored for buffer in phase.buffers) else phase for phase in kernel.phases
+    )
+    return generated_from(
+        replace(
+            kernel, phases=(made.fill(), *phases, *made.rounding()), inputs=(*kernel.inputs, *made.inputs[:-1]),
+            outputs=(*(b for b in kernel.outputs if b.name != stored), made.result),
+            workspace=(*kernel.workspace, *made.workspace), ops=(*kernel.ops, (scatter.op, scatter.op)),
+        ),
+    )
+
+
+def _after_names(statements: Sequence[Statement], term: Term) -> int:
+    """Return the first place among statements at which the names in a term are defined."""
+    names = {part.name for part in term.walk() if isinstance(part, Var)}
+    return max((place for place, statement in enumerate(statements, 1) for inner in walk((statement,))
+                if isinstance(inner, Let | Reduce) and inner.name in names), default=0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Additions:
-    """The launches of a kernel; ``is_alone`` says that one block adds everything, in its table."""
+    """The launches of a kernel."""
 
     scatter: Scatter
     loops: Loops  # over the elements of the source, with its steps, those of the target, and those of the positions
@@ -198,19 +253,65 @@ class _Additions:
     source: Buffer | None
     result: Buffer
     sums: Buffer
-    is_alone: bool
 
-    def phases(self) -> tuple[Phase, ...]:
-        """Return the launches."""
-        if self.is_alone:
-            return (self._add(),)
-        started = [self.start] if self.start is not None else []
-        fill = self._of_elements("fill", [*started, self.sums], lambda at, other: self._put(
-            self.sums, at, self._start_term(other)))
-        if self.sums is self.result:
-            return fill, self._add()
-        return fill, self._add(), self._of_elements("round", [self.sums, self.result], lambda at, _: self._put(
-            self.result, at, Load(self.sums.dtype, self.sums, at)))
+    @classmethod
+    def of(cls, scatter: Scatter, device: Device, names: Iterable[str], prefix: str = "") -> "_Additions":
+        """Return the launches of a write; ``names`` are those of the operands' buffers, others begin with a prefix."""
+        left = iter(names)
+
+        def read(value: Any) -> Buffer | None:
+            return _buffer(next(left), tensor_of(value), Role.INPUT) if is_read(value) else None
+
+        sums = result = _buffer(f"{prefix}result", scatter.target, Role.OUTPUT)
+        if scatter.combine and (dtype := _SUMS[scatter.target.dtype]) is not result.dtype:
+            sums = Buffer(name=f"{prefix}sums", dtype=dtype, size=result.size, role=Role.WORKSPACE)
+        loops = _in_order(
+            scatter.extents, (scatter.source_steps, scatter.steps, *(each.steps for each in scatter.positions)))
+        reach = sum((each.size - 1) * each.step for each in scatter.positions)
+        launches = _LAUNCHES if sums is result else _LAUNCHES + 1
+        visits = visits_of(loops, result.size, reach, sums.dtype, device, launches) if scatter.combine else (
+            _replacing_visits(prod(extent for extent, _ in loops), result.size))
+        start = read(scatter.start)
+        return cls(
+            scatter=scatter, visits=visits, loops=loops if visits.rows == 1 else loops[1:],
+            row=(0,) * len(loops[0][1]) if visits.rows == 1 else loops[0][1], start=start,
+            positions=tuple(filter(None, (read(each.node) for each in scatter.positions))),
+            source=read(scatter.source), result=result, sums=sums,
+        )
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether one block writes everything."""
+        return self.visits.grid == 1 and self.visits.threads == BLOCK_THREADS
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """The buffers of the operands."""
+        return tuple(filter(None, (self.start, *self.positions, self.source)))
+
+    @property
+    def workspace(self) -> tuple[Buffer, ...]:
+        """The memory of sums that are not the result."""
+        return () if self.sums is self.result else (self.sums,)
+
+    @property
+    def _start_buffers(self) -> tuple[Buffer, ...]:
+        return () if self.start is None else (self.start,)
+
+    def fill(self) -> Phase:
+        """Return the launch that stores the elements before anything is written at positions."""
+        return self._of_elements("fill", (*self._start_buffers, self.sums), self._fill_element)
+
+    def _fill_element(self, at: Term, other: Term) -> Statement:
+        return self._put(self.sums, at, self._start_term(other))
+
+    def rounding(self) -> tuple[Phase, ...]:
+        """Return the launch that rounds sums, if they are not the result."""
+        return tuple(
+            self._of_elements("round", (sums, self.result), lambda at, _: self._put(
+                self.result, at, Load(self.sums.dtype, self.sums, at)))
+            for sums in self.workspace
+        )
 
     @staticmethod
     def _put(buffer: Buffer, at: Term, value: Term) -> Statement:
@@ -240,8 +341,12 @@ class _Additions:
 
         return self._phase(name, visits, buffers, _visits_in(visits, visit))
 
-    def _add(self) -> Phase:
-        """Return the launch that adds all elements of the source."""
+    def _fill_number(self, elements: Loops, number: Term) -> tuple[Statement, ...]:
+        lets, (at, other) = _places(elements, number, "c")
+        return *lets, self._fill_element(at, other)
+
+    def add(self) -> Phase:
+        """Return the launch that writes all elements of the source."""
         visits, table = self.visits, None
         if visits.copies:
             table = _Table(
@@ -252,7 +357,13 @@ class _Additions:
         body = _visits_in(visits, partial(self._reads_and_additions, table))
         buffers = [*self.positions, *([self.source] if self.source else [])]
         if table is None:
-            return self._phase("add", visits, [*buffers, self.sums], body)
+            elements = self._elements()
+            if self.is_alone:
+                filled = _by_block(
+                    prod(extent for extent, _ in elements), visits.threads, "s", partial(self._fill_number, elements))
+                body = (*filled, Barrier(), *body)
+            started = self._start_buffers if self.is_alone else ()
+            return self._phase("add", visits, list(dict.fromkeys((*started, *buffers, self.sums))), body)
         shared = table.buffer.nbytes if table.buffer.is_dynamic else 0
         body = (Alloc(buffer=table.buffer), *table.clear(visits.threads), Barrier(), *body, Barrier())
         if not self.is_alone:
@@ -267,8 +378,8 @@ class _Additions:
             return *lets, *table.sum(at, lambda total: self._put(self.result, at, self._start_term(other) + total))
 
         body = (*body, *_by_block(prod(extent for extent, _ in elements), visits.threads, "s", finish))
-        started = [self.start] if self.start is not None else []
-        return self._phase("add", visits, list(dict.fromkeys((*started, *buffers, self.result))), body, shared)
+        buffers = list(dict.fromkeys((*self._start_buffers, *buffers, self.result)))
+        return self._phase("add", visits, buffers, body, shared)
 
     def _phase(
         self, name: str, visits: Visits, buffers: Sequence[Buffer], body: tuple[Statement, ...], shared: int = 0,
@@ -286,35 +397,101 @@ class _Additions:
         self, table: "_Table | None", numbers: Sequence[Term], prefix: str,
     ) -> Iterator[Statement]:
         """Yield the loads of all elements with some numbers, then their additions."""
-        scatter, dtype, added = self.scatter, self.sums.dtype, list[Statement]()
+        dtype, added = self.sums.dtype, list[Statement]()
         for k, number in enumerate(numbers):
-            lets, (source_at, at, *places) = _places(self.loops, number, f"{prefix}{k}")
-            if self.visits.rows > 1:
-                source_at, *places = (
-                    place + self.visits.row * step
-                    for place, step in zip((source_at, *places), (self.row[0], *self.row[2:]), strict=True)
-                )
-            yield from lets
-            conditions: list[Term] = []
-            for n, (each, buffer, place) in enumerate(zip(scatter.positions, self.positions, places, strict=True)):
-                here = Var(DataType.Index, f"{prefix}{k}_at_{n}")
-                yield Let(name=here.name, value=cast(Load(buffer.dtype, buffer, place), DataType.Index))
-                if each.wraps:
-                    wrapped = Var(DataType.Index, f"{prefix}{k}_within_{n}")
-                    added.append(Let(name=wrapped.name, value=select(here < 0, here + each.size, here)))
-                    here = wrapped
-                conditions += [here >= 0, here < each.size]
-                if scatter.skipped is not None:
-                    conditions.append(apply("ne", here, scatter.skipped))
-                at = at + here * each.step
-            read = constant(dtype, scatter.source) if self.source is None else cast(
+            loads, wraps, source_at, at, condition = self._position(number, f"{prefix}{k}")
+            read = constant(dtype, self.scatter.source, source_at) if self.source is None else cast(
                 Load(self.source.dtype, self.source, source_at), dtype)
             value = Var(dtype, f"{prefix}{k}_value")
-            yield Let(name=value.name, value=read)
+            yield from (*loads, Let(name=value.name, value=read))
             buffer, at = (self.sums, at) if table is None else (table.buffer, table.place(at))
-            condition = reduce(and_, conditions)
-            added.append(AtomicAdd(buffer=buffer, position=at, value=value, condition=condition))
+            added += (*wraps, self._write(buffer, at, value, condition))
         yield from added
+
+    def _write(self, buffer: Buffer, at: Term, value: Term, condition: Term) -> Statement:
+        """Return the write of one element if a condition holds."""
+        if self.scatter.combine is None:
+            return If(condition=condition, then=(self._put(buffer, at, value),))
+        return AtomicAdd(buffer=buffer, position=at, value=cast(value, buffer.dtype), condition=condition)
+
+    def _position(self, number: Term, name: str) -> tuple[list[Statement], list[Statement], Term, Term, Term]:
+        """Return the place in the source of an element with a number, that in the target, and whether it exists.
+
+        Before them are the statements that load positions, and those that make them count from the beginning.
+        """
+        lets, (source_at, at, *places) = _places(self.loops, number, name)
+        wraps: list[Statement] = []
+        conditions: list[Term] = []
+        if self.visits.rows > 1:
+            source_at, *places = (
+                place + self.visits.row * step
+                for place, step in zip((source_at, *places), (self.row[0], *self.row[2:]), strict=True)
+            )
+        for n, (each, buffer, place) in enumerate(zip(self.scatter.positions, self.positions, places, strict=True)):
+            here = Var(DataType.Index, f"{name}_at_{n}")
+            lets.append(Let(name=here.name, value=cast(Load(buffer.dtype, buffer, place), DataType.Index)))
+            if each.wraps:
+                wrapped = Var(DataType.Index, f"{name}_within_{n}")
+                wraps.append(Let(name=wrapped.name, value=select(here < 0, here + each.size, here)))
+                here = wrapped
+            conditions += [here >= 0, here < each.size]
+            if self.scatter.skipped is not None:
+                conditions.append(apply("ne", here, self.scatter.skipped))
+            at = at + here * each.step
+        return lets, wraps, source_at, at, reduce(and_, conditions)
+
+    def may_write(self, store: Store | VectorStore, device: Device) -> bool:
+        """Whether writing elements of the source one by one, or vectors of them, takes no more accesses than storing.
+
+        Adjacent elements of one position need an instruction for vectors, unless threads store adjacent elements.
+        """
+        width, (extent, (_, step, *along)) = store.width if isinstance(store, VectorStore) else 1, self.loops[-1]
+        if width == 1 or any(along):
+            return True
+        steps = [extent, *(steps[1] for _, steps in self.loops[:-1]), *(each.step for each in self.scatter.positions)]
+        adds = self.sums.dtype is DataType.Float and device.cc >= _ADDS_VECTORS
+        return step == 1 and not any(each % width for each in steps) and (adds or self.scatter.combine is None)
+
+    def in_place_of(self, store: Store | VectorStore, name: str) -> tuple[list[Statement], list[Statement]]:
+        """Return the writes of values that a kernel would store in the source, which is dense in the order of loops.
+
+        Before them are the loads of their positions, which only need the position of the store.
+        """
+        first = Var(DataType.Index, f"{name}_first")
+        lets: list[Statement] = [Let(name=first.name, value=store.position)]
+        if isinstance(store, Store):
+            loads, wraps, _, at, condition = self._position(first, name)
+            return [*lets, *loads], [*wraps, self._write(self.sums, at, store.value, condition)]
+        made: list[Statement] = []
+        words, width = store.words, 1 if any(self.loops[-1][1][2:]) else store.width
+        for start in range(0, store.count, width):
+            loads, wraps, _, at, condition = self._position(first + start, f"{name}_{start}")
+            slot = store.slot + start
+            value = Load(words.dtype, words, slot)
+            lets += loads
+            made += wraps
+            if width == 1:
+                made.append(self._write(self.sums, at, value, condition))
+            elif self.scatter.combine is None:
+                vector = replace(store, buffer=self.sums, position=at, slot=slot, count=width)
+                made.append(If(condition=condition, then=(vector,)))
+            else:
+                made += self._vector_adds(words, slot, width, at, condition, f"{name}_{start}")
+        return lets, made
+
+    def _vector_adds(
+        self, words: Buffer, slot: Term, width: int, at: Term, condition: Term, name: str,
+    ) -> Iterator[Statement]:
+        if words.dtype is not self.sums.dtype:
+            wide = Buffer(name=f"{name}_wide", dtype=self.sums.dtype, size=width, role=Role.WORDS)
+            yield Alloc(buffer=wide)
+            for k in range(width):
+                yield Store(buffer=wide, position=index(k), value=Load(words.dtype, words, slot + k))
+            words, slot = wide, index(0)
+        count = min(width, ACCESS_BYTES // self.sums.dtype.itemsize)
+        for k in range(0, width, count):
+            yield VectorAdd(
+                buffer=self.sums, position=at + k, words=words, slot=slot + k, count=count, condition=condition)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,7 +537,8 @@ _BLOCK, _THREAD = Var(DataType.Index, "block"), Var(DataType.Index, "thread")
 
 def _buffer(name: str, tensor: TracedTensor, role: Role) -> Buffer:
     dtype = DTYPES[tensor.dtype]
-    return Buffer(name=name, dtype=dtype, size=span_of(tensor), role=role, alignment=dtype.itemsize)
+    alignment = ALIGNED if role is Role.OUTPUT else dtype.itemsize
+    return Buffer(name=name, dtype=dtype, size=span_of(tensor), role=role, alignment=alignment)
 
 
 def _is_adjacent(loops: Loops) -> bool:

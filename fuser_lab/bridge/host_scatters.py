@@ -15,9 +15,11 @@ from fuser_lab.bridge.lowerings import TracedTensor
 from fuser_lab.bridge.lowerings.registry import DTYPES
 from fuser_lab.bridge.scatters import (
     INDEX_DTYPES,
+    Counted,
     Loops,
     Scatter,
     constant,
+    is_read,
     loops_over,
     scatter_of,
     span_of,
@@ -80,8 +82,8 @@ def scatter_kernel(scatter: Scatter) -> PositionsKernel:
     dtype = DTYPES[target.dtype]
     tensors = iter(f"x{number}" for number in range(len(scatter.operands)))
 
-    def buffer_of(value: Node | Number) -> Buffer | None:
-        if isinstance(value, bool | int | float):
+    def buffer_of(value: Node | Number | Counted) -> Buffer | None:
+        if not is_read(value):
             return None
         traced = tensor_of(value)
         return Buffer(name=next(tensors), dtype=DTYPES[traced.dtype], size=span_of(traced), role=Role.INPUT)
@@ -93,7 +95,7 @@ def scatter_kernel(scatter: Scatter) -> PositionsKernel:
 
     def visit(at: Term, source_at: Term) -> Iterator[Statement]:
         """Yield the write of one element."""
-        value: Term = constant(dtype, scatter.source) if source is None else Load(dtype, source, source_at)
+        value: Term = constant(dtype, scatter.source, source_at) if source is None else Load(dtype, source, source_at)
         if scatter.combine is not None:
             value = Apply(dtype, scatter.combine, (Load(dtype, result, at), value))
         yield Store(buffer=result, position=at, value=value)

@@ -36,7 +36,7 @@ from fuser_lab.targets import has_own_memory
 
 FREE_VIEW = "a view at the edge of a region costs torch nothing"
 COPY = "it only copies, and torch's own kernel does that"
-ADDED = "a kernel that no region contains adds at the positions"
+ADDED = "a kernel that no region contains writes at the positions"
 NO_KERNEL = "in a region the array library would evaluate it, and torch has a kernel"
 
 @dataclass(frozen=True, slots=True, kw_only=True)

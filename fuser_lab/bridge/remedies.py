@@ -51,7 +51,7 @@ _REMEDIES = (
     _Remedy(r"\.item\(\)", "keep the value a tensor, without .item(), float() or int()"),
     _Remedy("depends on the value of a tensor", "torch.where or torch.cond instead of the branch keeps one graph"),
     _Remedy("between two graphs", "remove what ends the graph there, as the reason says"),
-    _Remedy("use_deterministic", "a kernel adds at the positions without torch.use_deterministic_algorithms(True)"),
+    _Remedy("use_deterministic", "a kernel writes at the positions without torch.use_deterministic_algorithms(True)"),
     _Remedy(
         re.escape(NO_KERNEL),
         "by nvFuser's rules, gathers and scans need neighbours that share a kernel; sorts and scatters have none",

@@ -15,7 +15,7 @@ from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import Node, target_of, tensor_of, traced_tensor
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.scalar import Number
-from fuser_lab.ir.term import Const, Term
+from fuser_lab.ir.term import Const, Term, cast
 
 INDEX_DTYPES = frozenset({"int32", "int64"})  # of positions
 _COMBINED = {"sum": "add", "amax": "max", "amin": "min"}
@@ -34,6 +34,14 @@ class Positions:
     wraps: bool  # whether negative positions count from the end
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A source along one axis with the elements ``start``, ``start + step``, ..., which no kernel has to read."""
+
+    start: int
+    step: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scatter:
     """A write at positions that are data, as loops over the elements of its source.
@@ -47,7 +55,7 @@ class Scatter:
     extents: tuple[int, ...]
     steps: tuple[int, ...]  # of the target, along the loops; 0 along those of positions alone
     positions: tuple[Positions, ...]
-    source: Node | Number
+    source: Node | Number | Counted
     source_steps: tuple[int, ...]
     start: Node | Number
     combine: str | None
@@ -57,7 +65,7 @@ class Scatter:
     def operands(self) -> tuple[Node, ...]:
         """The tensors that the kernel reads, in the order of its arguments."""
         values = (self.start, *(each.node for each in self.positions), self.source)
-        return tuple(value for value in values if not isinstance(value, bool | int | float))
+        return tuple(value for value in values if is_read(value))
 
 
 def scatter_of(node: Node) -> Scatter | None:
@@ -75,8 +83,13 @@ def scatter_of(node: Node) -> Scatter | None:
     scatter = reader(node, target, *node.args, **node.kwargs)
     if scatter is None or any(tensor_of(each.node).dtype not in INDEX_DTYPES for each in scatter.positions):
         return None
-    sources = [value for value in (scatter.source, scatter.start) if not isinstance(value, bool | int | float)]
+    sources = [value for value in (scatter.source, scatter.start) if is_read(value)]
     return scatter if all(tensor_of(value).dtype == target.dtype for value in sources) else None
+
+
+def is_read(value: Node | Number | Counted) -> bool:
+    """Whether an operand is a tensor in memory."""
+    return not isinstance(value, bool | int | float | Counted)
 
 
 def number_of(x: Node) -> Number | None:
@@ -88,8 +101,12 @@ def number_of(x: Node) -> Number | None:
     return number if isinstance(number, int | float) and not isinstance(number, bool) else None
 
 
+_COUNTS = frozenset({"aten.arange.default", "aten.arange.start", "aten.arange.start_step"})
 _FULL = frozenset({"aten.full.default", "aten.full_like.default"})
-_NUMBERS = {"aten.zeros.default": 0, "aten.zeros_like.default": 0, "aten.ones.default": 1, "aten.ones_like.default": 1}
+_NUMBERS = {
+    "aten.zeros.default": 0, "aten.zeros_like.default": 0, "aten.ones.default": 1, "aten.ones_like.default": 1,
+    "aten.empty.memory_format": 0, "aten.empty_permuted.default": 0,  # any number will do
+}
 _EXPAND = "aten.expand.default"
 _EXACT = 256  # the largest number up to which every dtype of sums has all integers: those of bfloat16 have 8 bits
 
@@ -100,17 +117,20 @@ def _start(x: Node) -> Node | Number:
     return x if number is None else number
 
 
-def _source(x: Node | Number) -> Node | Number:
+def _source(x: Any) -> Node | Number | Counted:
     """Return an operand that is written; the number of one that is filled, unless its dtype may round it."""
     if isinstance(x, bool | int | float):
         return x
+    if target_of(x) in _COUNTS and not tensor_of(x).is_float and all(isinstance(number, int) for number in x.args):
+        start, _, step = (0, *x.args, 1) if len(x.args) == 1 else (*x.args, 1)[:3]
+        return Counted(start, step)
     number = number_of(x)
     return number if isinstance(number, int | float) and abs(number) <= _EXACT and number == int(number) else x
 
 
 def is_filled(node: Node, scatters: Mapping[Node, Scatter]) -> bool:
-    """Whether a node only fills tensors that kernels of scatters do not read, because they have its number."""
-    if number_of(node) is None or not node.users:
+    """Whether a node only fills tensors that kernels of scatters do not read, because they have its numbers."""
+    if not node.users or (number_of(node) is None and not isinstance(_source(node), Counted)):
         return False
     return all(user in scatters and node not in scatters[user].operands for user in node.users)
 
@@ -254,8 +274,11 @@ def span_of(tensor: TracedTensor) -> int:
     return 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.strides, strict=True))
 
 
-def constant(dtype: DataType, value: Any) -> Term:
-    """Return a number as a constant of a dtype."""
+def constant(dtype: DataType, value: Any, place: Term | None = None) -> Term:
+    """Return a number as a constant of a dtype, or the element of a `Counted` source at a place."""
+    if isinstance(value, Counted):
+        assert place is not None
+        return cast(place * value.step + value.start, dtype)
     return Const(dtype, float(value) if dtype.is_float else int(value))
 
 

@@ -35,6 +35,7 @@ from fuser_lab.codegen.kernel_ir import (
     Store,
     Transpose,
     Uniforms,
+    VectorAdd,
     VectorLoad,
     VectorStore,
 )
@@ -145,6 +146,13 @@ class Lanes:
                 self._scan(statement)
             case VectorLoad():
                 self._vector_load(statement)
+            case VectorAdd():
+                self._check_aligned(statement)
+                for k in range(statement.count):
+                    element = Load(statement.words.dtype, statement.words, statement.slot + k)
+                    self._add(AtomicAdd(
+                        buffer=statement.buffer, position=statement.position + k, value=element,
+                        condition=statement.condition))
             case VectorStore():
                 self._vector_store(statement)
             case Transpose():
@@ -406,7 +414,7 @@ class Lanes:
             value = Apply(draw.numbers.dtype, "philox_uniform", (draw.seed, draw.offset, draw.position + k))
             self._store(Store(buffer=draw.numbers, position=draw.slot + k, value=value))
 
-    def _check_aligned(self, access: VectorLoad | VectorStore) -> None:
+    def _check_aligned(self, access: VectorLoad | VectorStore | VectorAdd) -> None:
         nbytes = access.width * access.buffer.dtype.itemsize
         start = self._spread_out(self._eval(access.position))
         within = start % access.width

@@ -172,6 +172,27 @@ class VectorStore(Statement):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VectorAdd(Statement):
+    """``buffer[position + k] += words[slot + k]`` for k in 0..count-1 if a condition holds, as an `AtomicAdd` does.
+
+    One instruction of compute capability 9.0 adds 2 or 4 floats in global memory: both buffers have elements of Float,
+    and ``position`` and the buffer's alignment are multiples of the access.
+    """
+
+    buffer: Buffer
+    position: Term
+    words: Buffer
+    slot: Term
+    count: int
+    condition: Term
+
+    @property
+    def width(self) -> int:
+        """The number of elements of an access."""
+        return self.count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Transpose(Statement):
     """``target[start + column * pitches[1] + row] = source[row * pitches[0] + column]`` for all rows and columns.
 
@@ -399,7 +420,7 @@ def map_blocks(
 TERMS: Mapping[type[Statement], tuple[str, ...]] = {
     Let: ("value",), Store: ("position", "value"), AtomicAdd: ("position", "value", "condition"),
     Send: ("position", "value", "rank"),
-    VectorLoad: ("position", "slot"), VectorStore: ("position", "slot"),
+    VectorLoad: ("position", "slot"), VectorStore: ("position", "slot"), VectorAdd: ("position", "slot", "condition"),
     Uniforms: ("seed", "offset", "position", "slot"), Transpose: ("start",), If: ("condition",),
     Loop: ("start", "stop"), Reduce: ("value",), Scan: ("carry",),
 }
@@ -408,7 +429,8 @@ TERMS: Mapping[type[Statement], tuple[str, ...]] = {
 BUFFERS: Mapping[type[Statement], tuple[str, ...]] = {
     Store: ("buffer",), AtomicAdd: ("buffer",), Send: ("buffer",), Await: ("buffer",), Alloc: ("buffer",),
     Scan: ("buffer",),
-    VectorLoad: ("buffer", "words"), VectorStore: ("buffer", "words"), Uniforms: ("numbers",),
+    VectorLoad: ("buffer", "words"), VectorStore: ("buffer", "words"), VectorAdd: ("buffer", "words"),
+    Uniforms: ("numbers",),
     Transpose: ("source", "target"),
 }
 """The fields of each kind of statement that hold buffers, besides the buffers that its terms read."""
@@ -488,7 +510,9 @@ def accesses_of(statement: Statement) -> Iterator[tuple[Buffer, Term]]:
             yield buffer, position
         case VectorLoad(buffer=buffer, position=position, words=words, slot=slot):
             yield from ((buffer, position), (words, slot))
-        case VectorStore(buffer=buffer, position=position, words=words, slot=slot):
+        case VectorStore(buffer=buffer, position=position, words=words, slot=slot) | VectorAdd(
+            buffer=buffer, position=position, words=words, slot=slot,
+        ):
             yield from ((buffer, position), (words, slot))
         case Uniforms(numbers=numbers, slot=slot):
             yield numbers, slot
@@ -503,7 +527,7 @@ def arguments_of(body: tuple[Statement, ...]) -> tuple[tuple[Buffer, ...], tuple
     scalars: dict[Var, None] = {}
     defined = {s.name for s in walk(body) if isinstance(s, Let | Reduce)}
     for statement in walk(body):
-        if isinstance(statement, Store | AtomicAdd | VectorLoad | VectorStore):
+        if isinstance(statement, Store | AtomicAdd | VectorLoad | VectorStore | VectorAdd):
             buffers[statement.buffer] = None
         for term in every_term(statement):
             if isinstance(term, Load):

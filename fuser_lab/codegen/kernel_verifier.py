@@ -29,6 +29,7 @@ from fuser_lab.codegen.kernel_ir import (
     Store,
     Transpose,
     Uniforms,
+    VectorAdd,
     VectorLoad,
     VectorStore,
     terms_of,
@@ -271,6 +272,8 @@ def _read_whole(statement: Statement) -> Iterator[Buffer]:
     match statement:
         case VectorLoad(buffer=buffer) | VectorStore(words=buffer) | AtomicAdd(buffer=buffer):
             yield buffer
+        case VectorAdd(buffer=buffer, words=words):
+            yield from (buffer, words)
         case Transpose(source=buffer) | Scan(buffer=buffer):
             yield buffer
 
@@ -286,7 +289,7 @@ def _writes(statement: Statement) -> Iterator[tuple[Buffer, tuple[Term, ...]]]:
             yield buffer, (position, value, condition)
         case VectorLoad(words=words, position=position, slot=slot):
             yield words, (position, slot)
-        case VectorStore(buffer=buffer, words=words, slot=slot):
+        case VectorStore(buffer=buffer, words=words, slot=slot) | VectorAdd(buffer=buffer, words=words, slot=slot):
             yield buffer, (slot, Load(words.dtype, words, slot))
         case Uniforms(numbers=numbers, position=position, slot=slot):
             yield numbers, (position, slot)
@@ -305,7 +308,7 @@ def _text(statement: Statement) -> str:
             return f"'{name} = ...'"
         case Store(buffer=buffer) | Send(buffer=buffer) | VectorStore(buffer=buffer) | VectorLoad(words=buffer):
             return f"'{buffer.name}[...] = ...'"
-        case AtomicAdd(buffer=buffer):
+        case AtomicAdd(buffer=buffer) | VectorAdd(buffer=buffer):
             return f"'{buffer.name}[...] += ...'"
         case Transpose(target=buffer) | Uniforms(numbers=buffer) | Scan(buffer=buffer):
             return f"'{buffer.name}[...] = ...'"

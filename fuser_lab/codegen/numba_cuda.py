@@ -43,6 +43,7 @@ from fuser_lab.codegen.kernel_ir import (
     Send,
     Statement,
     Uniforms,
+    VectorAdd,
     VectorLoad,
     VectorStore,
     every_term,
@@ -100,8 +101,8 @@ _INTRINSICS = (
     *COMPLEX_INTRINSICS,
     "common_divisor", "divide_int", "divide_uint", "maximum", "minimum", "modulo_int", "modulo_uint", "philox_uniform",
     "power_int", "power_uint", "remainder_float", "remainder_int", "shift_left", "shift_right",
-    "atomic_add", "beginning_at", "index32", "keep_loads_apart", "load_retained", "load_shifted", "load_streamed",
-    "load_vector",
+    "add_vector", "atomic_add", "beginning_at", "index32", "keep_loads_apart", "load_retained", "load_shifted",
+    "load_streamed", "load_vector",
     "fast_exp", "fast_logaddexp", "fast_sigmoid", "fast_tanh", "floor_quotient32", "floor_quotient64", "logaddexp",
     "one_plus_tanh", "philox_uniforms", "quotient", "rounded_quotient32", "rounded_quotient64", "rounded_sqrt32",
     "rounded_sqrt64", "small_to_float", "store_vector", "unrolled", "where",
@@ -383,7 +384,7 @@ class CudaEmitter(Emitter):
         match statement:
             case VectorLoad() | VectorStore():
                 self._vector(statement)
-            case AtomicAdd():
+            case AtomicAdd() | VectorAdd():
                 self._add(statement)
             case Uniforms():
                 self._uniforms(statement)
@@ -434,11 +435,13 @@ class CudaEmitter(Emitter):
         numbers = f"{statement.numbers.name}, {self.term(statement.slot)}, {statement.count}"
         self._line(f"philox_uniforms({where}, {numbers})", statement.origin)
 
-    def _add(self, statement: AtomicAdd) -> None:
+    def _add(self, statement: AtomicAdd | VectorAdd) -> None:
         """Print the call of an instruction that adds to global or shared memory."""
         where = f"{statement.buffer.name}, {self.subscript(statement.position)}"
-        value, condition = self.term(statement.value), self.term(statement.condition)
-        self._line(f"atomic_add({where}, {value}, {condition})", statement.origin)
+        name = "atomic_add" if isinstance(statement, AtomicAdd) else "add_vector"
+        added = self.term(statement.value) if isinstance(statement, AtomicAdd) else (
+            f"{statement.words.name}, {self.term(statement.slot)}, {statement.count}")
+        self._line(f"{name}({where}, {added}, {self.term(statement.condition)})", statement.origin)
 
     def _send(self, statement: Send) -> None:
         """Print a store to the shared memory of another block of the cluster."""

@@ -1,4 +1,4 @@
-"""Additions at positions as kernels on a GPU: values in lock step, tables in shared memory, and calls in a graph."""
+"""Writes at positions as kernels on a GPU: values in lock step, tables in shared memory, and calls in a graph."""
 
 import importlib
 from collections.abc import Callable, Iterator
@@ -35,8 +35,8 @@ def floats(*shape: int) -> Any:
     return torch.randn(shape)
 
 
-def put(x: Any, indices: list[Any], values: Any) -> Any:
-    return torch.ops.aten.index_put(x, indices, values, True)
+def put(x: Any, indices: list[Any], values: Any, *, accumulate: bool = True) -> Any:
+    return torch.ops.aten.index_put(x, indices, values, accumulate)
 
 
 def rows(gradient: Any, places: Any, most: int, padding: int = -1) -> Any:
@@ -77,6 +77,17 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]], list[s
     "two indices with an axis between them": (
         lambda x, i, j, v: put(x, [i, None, j], v),
         lambda: (floats(7, 5, 6), ints(-7, 7, 9), ints(-6, 6, 9), floats(9, 1)), ["add"], 1),
+    "a few elements that are replaced": (
+        lambda x, i, v: x.scatter(0, i, v),
+        lambda: (ints(0, 9, 400).int(), torch.randperm(400)[:300], ints(0, 9, 300).int()), ["add"], 0),
+    "rows that are replaced": (
+        lambda x, i, v: put(x, [i], v, accumulate=False),
+        lambda: (floats(90, 100).bfloat16(), torch.randperm(90)[:70] - 45, floats(70, 100).bfloat16()),
+        ["fill", "add"], 0),
+    "truth values that are replaced by one": (
+        lambda x, i: x.scatter(1, i, value=True),
+        lambda: (floats(3, 4000) > 1, torch.stack([torch.randperm(4000)[:999] for _ in range(3)])),
+        ["fill", "add"], 0),
 }
 
 
@@ -124,9 +135,9 @@ def test_kernels_add_as_torch_does_in_float64(name: str) -> None:
             scatter.target.shape, scatter.target.strides)
 
     wide = [x.double() if x.is_floating_point() else x for x in inputs]
-    largest = function(*[x.abs() if x.is_floating_point() else x for x in wide]).abs().max()
+    largest = function(*[x.abs() if x.is_floating_point() else x for x in wide]).double().abs().max()
     precision = 2e-6 if result.dtype.itemsize > 2 else 4e-3
-    assert (evaluated().double() - function(*wide)).abs().max() <= precision * largest
+    assert (evaluated().double() - function(*wide).double()).abs().max() <= precision * largest
     for buffer, read in zip(kernel.inputs, scatter.operands, strict=True):
         if read is scatter.positions[0].node:
             memory[buffer.name][:] = scatter.positions[0].size
@@ -229,7 +240,47 @@ def test_counts_read_no_ones() -> None:
     assert len(graph.run._adds.filled) == 3  # zeros, one, and the expanded one
 
 
-@pytest.mark.parametrize("why", ["deterministic", "dtype", "replaced", "option", "compiler"])
+ROWS, EDGES = 401, 301
+# What is written at positions i and j of the rows of x, with weights w, their width, and whether the region writes it.
+WRITTEN_BY_REGIONS: dict[str, tuple[Callable[..., Any], int, bool]] = {
+    "products of rows": (lambda x, w, i, j: torch.zeros_like(x).index_add(0, j, x[i] * w), 64, True),
+    "heads of rows": (lambda x, w, i, j: put(x.view(-1, 4, 16), [j], (x[i] * w).view(-1, 4, 16)), 64, True),
+    "sums of rows": (lambda x, w, i, j: x.new_zeros(90000).index_add(0, j, (x[i] * w).sum(1)), 64, True),
+    "an expanded position": (lambda x, w, i, j: x.scatter_add(0, j[:, None].expand(-1, 64), x[i] * w), 64, True),
+    "a position of each element": (
+        lambda x, w, i, j: x.view(-1).scatter_add(0, j.repeat_interleave(64), (x[i] * w).view(-1)), 64, True),
+    "rows that are replaced": (lambda x, w, i, j: put(x, [i], x[i] * w, accumulate=False), 64, True),
+    "rows of no whole vectors": (lambda x, w, i, j: torch.zeros_like(x).index_add(0, j, x[i] * w), 63, False),
+    "products that are returned": (lambda x, w, i, j: (p := x[i] * w, x.index_add(0, j, p)), 64, False),
+    "a part of the products": (lambda x, w, i, j: x.scatter_add(0, j[:99, None].expand(-1, 64), x[i] * w), 64, False),
+    "positions of the same region": (lambda x, w, i, j: x.index_add(0, (x[i] * w).argmax(1), x[i] * w), 64, False),
+}
+
+
+@pytest.mark.parametrize(("name", "dtype"), [
+    *((name, "float32") for name in WRITTEN_BY_REGIONS),
+    ("products of rows", "bfloat16"), ("products of rows", "float64"),
+])
+def test_a_region_writes_at_positions_what_only_a_scatter_reads(name: str, dtype: str) -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    function, width, is_written = WRITTEN_BY_REGIONS[name]
+    x, w = (floats(n, width).to(getattr(torch, dtype)) for n in (ROWS, EDGES))
+    values = x, w, torch.randperm(ROWS)[:EDGES], ints(0, ROWS, EDGES)
+    with as_on_a_gpu() as launched, torch.no_grad():
+        compiled = torch.compile(function, backend="fuser_lab", fullgraph=True)
+        for _ in range(3):
+            before = len(launched.phases)
+            results = compiled(*values)
+    names = [phase.name.rpartition("_")[2] for phase in launched.phases[before:]]
+    assert "fill" in names
+    assert ("add" in names) is not (is_written and dtype != "float64")
+    exact = function(*[v.double() if v.is_floating_point() else v for v in values])
+    tolerance = {"bfloat16": 0.04}.get(dtype, 1e-5)
+    torch.testing.assert_close(results, exact, rtol=tolerance, atol=tolerance, check_dtype=False)
+
+
+@pytest.mark.parametrize("why", ["deterministic", "dtype", "largest", "option", "compiler"])
 def test_torch_runs_what_kernels_do_not_add(why: str) -> None:
     torch._dynamo.reset()
     values = floats(9, 5), ints(0, 9, 30), floats(30, 5)
@@ -237,7 +288,9 @@ def test_torch_runs_what_kernels_do_not_add(why: str) -> None:
         values = values[0].to(torch.complex64), values[1], values[2].to(torch.complex64)
 
     def function(x: Any, i: Any, v: Any) -> Any:
-        return torch.ops.aten.index_put(x, [i[:9]], v[:9]) if why == "replaced" else put(x, [i], v)
+        if why == "largest":
+            return x.scatter_reduce(0, i[:, None].expand(-1, 5), v, "amax")
+        return put(x, [i], v)
 
     options = {"left_to_torch": ["aten.index_put"]} if why == "option" else {}
     compiled = torch.compile(function, backend="fuser_lab", fullgraph=True, options=options)
@@ -253,9 +306,9 @@ def test_torch_runs_what_kernels_do_not_add(why: str) -> None:
     finally:
         torch.use_deterministic_algorithms(mode=False)
     (graph,) = bridge.last().graphs
-    (row,) = [row for row in bridge.last().left_to_torch if "index_put" in row.op]
+    (row,) = [row for row in bridge.last().left_to_torch if "index_put" in row.op or "scatter" in row.op]
     assert "without torch.use_deterministic_algorithms" in row.takes or why != "deterministic"
-    (reason,) = [left.reason for left in graph.left if "index_put" in left.op]
-    said = {"deterministic": "use_deterministic_algorithms is on", "dtype": "complex64", "replaced": "only add",
+    (reason,) = [left.reason for left in graph.left if left.op == row.op]
+    said = {"deterministic": "use_deterministic_algorithms is on", "dtype": "complex64", "largest": "only add",
             "option": "option left_to_torch", "compiler": ADDED}
     assert said[why] in reason

@@ -1,4 +1,4 @@
-"""Additions at positions on a GPU: as close to float64 as torch, on any stream, and in a captured graph."""
+"""Writes at positions on a GPU: as close to float64 as torch, on any stream, and in a captured graph."""
 
 import importlib
 from collections.abc import Callable
@@ -52,6 +52,12 @@ CASES: dict[str, Case] = {
     "elements along an axis": (
         lambda x, i, v: x.scatter_add(1, i, v),
         lambda d: (floats(d, 64, 50), ints(0, 50, 64, 3000), floats(d, 64, 3000))),
+    "products of rows": (
+        lambda x, i, j, w: x.index_add(0, j, x[i] * w),
+        lambda d: (floats(d, 5000, 128), ints(0, 5000, 30_000), ints(0, 5000, 30_000), floats(d, 30_000, 128))),
+    "sums of rows": (
+        lambda x, j, w: x.index_add(0, j, (w * w).sum(1)),
+        lambda d: (floats(d, 90_000), ints(0, 90_000, 30_000), floats(d, 30_000, 96))),
     "no elements": (lambda i, v: put(v.new_zeros(257), [i], v), lambda d: (ints(0, 257, 0), floats(d, 0))),
 }
 
@@ -106,6 +112,22 @@ def test_histograms_of_rows_are_exact() -> None:
         assert torch.equal(run(places), function(places))
     (call,) = bridge.last().graphs[0].run._adds.of.values()
     assert call.scatter.source == 1
+
+
+@pytest.mark.parametrize("rows", [300, 70_000])
+def test_elements_at_positions_are_replaced(rows: int) -> None:
+    order, values = torch.randperm(rows, device="cuda"), floats(torch.bfloat16, rows, 8)
+
+    def function(order: Any, values: Any) -> tuple[Any, ...]:
+        places = torch.empty_like(order)
+        places[order] = torch.arange(rows, device="cuda")
+        written = torch.ops.aten.index_put(values, [order[: rows // 2]], values[: rows // 2].sin())
+        return places, written, torch.zeros(rows, dtype=torch.bool, device="cuda").scatter(0, order[:99], value=True)
+
+    run = compiled(function)
+    for _ in range(3):
+        torch.testing.assert_close(run(order, values), function(order, values))
+    assert len(bridge.last().graphs[0].run._adds.of) == 3
 
 
 def test_positions_out_of_range_add_nothing() -> None:

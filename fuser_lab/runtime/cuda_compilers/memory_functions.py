@@ -32,6 +32,7 @@ def define_memory_functions(library: Library) -> None:
     library.named("load_retained", _vector(library.types, storing=False, hint=_RETAINED))
     library.intrinsic(_load_shifted(library.types))
     library.intrinsic(_atomic_add(library.types))
+    library.intrinsic(_add_vector(library.types))
     library.named("beginning_at", _beginning_at)
     library.intrinsic(_keep_loads_apart(library.types))
 
@@ -84,6 +85,31 @@ def _atomic_add(types: Any) -> Rule:
         return Call(result=types.void, arguments=arguments, generate=generate)
 
     return atomic_add
+
+
+def _add_vector(types: Any) -> Rule:
+    def add_vector(memory: Any, position: Any, words: Any, slot: Any, count: Any, condition: Any) -> Call | None:
+        """Add 2 or 4 adjacent floats to global memory by one instruction of sm_90, if a condition holds."""
+        if not hasattr(count, "literal_value"):
+            return None  # called again with literal types
+        lanes = count.literal_value
+        added = ", ".join(f"${k + 1}" for k in range(lanes))
+        text = (
+            f"{{ .reg .pred holds; setp.ne.b32 holds, ${lanes + 1}, 0; "
+            f"@holds red.global.add.v{lanes}.f32 [$0], {{{added}}}; }}"
+        )
+
+        def generate(b: Builder, *operands: Operand) -> None:
+            place = b.address(b.place(operands[0], b.int64(operands[1]), "f32"))
+            inside = b.place(operands[2], b.int64(operands[3]), "f32")
+            values = [b.load(b.step(inside, k))[0] for k in range(lanes)]
+            holds = b.widened(operands[5].value, "i32")
+            b.assembly(text, [], ",".join(["l", *"f" * lanes, "r"]), [place, *values, holds], ordered=True)
+
+        arguments = (memory, position, words, slot, count, types.boolean)
+        return Call(result=types.void, arguments=arguments, generate=generate)
+
+    return add_vector
 
 
 def _load_with(hint: tuple[str, str], lanes: int) -> str:

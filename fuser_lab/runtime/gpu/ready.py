@@ -19,7 +19,7 @@ from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.ir import TensorView, Val
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.evaluate import Seen, detach
-from fuser_lab.runtime.gpu.driver import Launches
+from fuser_lab.runtime.gpu.driver import Launch, Launches
 from fuser_lab.runtime.guards import GUARDS, LARGEST_WORD, guard_of, span_of
 
 _KEPT = 2  # stored runs per plan, the most recent ones
@@ -268,10 +268,15 @@ class ReadyRun:
         return self._pack is not None
 
     @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The launches of a plain run; none of another one."""
+        (start, *_) = self._launches if self.is_plain else (None,)
+        return start.launches if isinstance(start, Launches) else ()
+
+    @property
     def kernel(self) -> DirectKernel | None:
         """The kernel of a run that is one launch, whose buffers are inputs and results; None for other runs."""
-        (start, *_) = self._launches if self.is_plain else (None,)
-        launches = start.launches if isinstance(start, Launches) else ()
+        launches = self.launches
         if len(launches) != 1 or (generated := launches[0].generated) is None or len(generated.kernel_ir.phases) != 1:
             return None
         (launch,), (phase,) = launches, generated.kernel_ir.phases
