@@ -18,11 +18,11 @@ def _wide(to: Emitter, x: Any, dtype: DataType) -> Any:
 
 def _reduce(to: Emitter, name: str, x: Any, dims: Any, keepdim: bool) -> Any:
     axes = axes_of(dims, x.ndim)
-    if len(axes) == 1 and 1 < to.shape(x)[axes[0]] <= LONGEST:
-        # A reduction of a stack is a few ops between its parts, which any segment may contain.
-        if parts := to.parts_of_stack(x, axes[0]):
-            total = reduce(getattr(to.ops, STEPS[name]), parts)
-            return total if keepdim else to.ops.squeeze(total, list(axes))
+    is_short = len(axes) == 1 and 1 < to.shape(x)[axes[0]] <= LONGEST
+    if is_short and (parts := to.parts_of_stack(x, axes[0])):
+        # A few ops between the parts of a stack, which any segment may contain.
+        total = reduce(getattr(to.ops, STEPS[name]), parts)
+        return total if keepdim else to.ops.squeeze(total, list(axes))
     return getattr(to.ops, name)(x, list(axes), keepdim) if axes else to.ops.set(x)
 
 

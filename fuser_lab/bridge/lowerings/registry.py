@@ -12,7 +12,7 @@ from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.handles import Tensor
 from fuser_lab.dtypes import DataType, Kind
 from fuser_lab.errors import DefinitionError
-from fuser_lab.ir import OpKind, TensorView, Val
+from fuser_lab.ir import OpKind, Val
 from fuser_lab.ops import OPS
 from fuser_lab.passes.cat_parts import cat_axis, cat_parts, cat_sources
 from fuser_lab.targets import holders, is_on_host
@@ -223,7 +223,7 @@ def in_its_own_dtype(call: Call) -> str | None:
     return f"kernels compute {dtype.name} in {dtype.compute.name}" if dtype.compute is not dtype else None
 
 
-def _part(stacked: Mapping[Val, Sequence[TensorView] | None], value: Val, place: int) -> Val:
+def _part(stacked: Mapping[Val, Sequence[Val] | None], value: Val, place: int) -> Val:
     """Return the part of a stack at a place; values with one element along its axis are those of all parts."""
     parts = stacked.get(value)
     return value if parts is None else parts[place]
@@ -255,33 +255,26 @@ class Emitter:
 
         Each part has one element along the axis, and is computed from parts.
         """
-        exprs, count, stacked = self._fd.recorded_exprs, x.val.shape[axis], dict[Val, list[TensorView] | None]()
+        exprs, count, stacked = tuple(self._fd.recorded_exprs), x.val.shape[axis], dict[Val, Sequence[Val] | None]()
         makers = {value: expr for expr in exprs for value in expr.outputs}
-
-        def is_part(value: Val) -> bool:
-            aligned = isinstance(value, TensorView) and value.ndim == x.ndim
-            return not isinstance(value, TensorView) or (aligned and value.shape[axis] == 1)
-
         for expr in exprs:
             if expr.op.name == "cat" and cat_axis(expr) == axis and expr.out.ndim == x.ndim:
                 sources = cat_sources(expr, makers) or ()
                 if len(sources) == count == expr.out.shape[axis]:
-                    stacked[expr.out] = list(sources)
-            elif expr.kind is OpKind.POINTWISE and any(value in stacked for value in expr.inputs):
-                if all(value in stacked or is_part(value) for value in expr.inputs):
-                    stacked[expr.out] = None
-        if x.val not in stacked:
-            return []
-        needed = {x.val}
+                    stacked[expr.out] = sources
+            elif expr.kind is OpKind.POINTWISE and not stacked.keys().isdisjoint(expr.inputs):
+                others = [tv for tv in expr.tensor_inputs if tv not in stacked]
+                if all(tv.ndim == x.ndim and tv.shape[axis] == 1 for tv in others):
+                    stacked[expr.out] = None  # until its parts are needed
+        needed = {x.val} & stacked.keys()
         for expr in reversed(exprs):
-            if stacked.get(expr.outputs[0], ()) is None and expr.out in needed:
+            if expr.outputs[0] in needed and stacked[expr.out] is None:
                 needed.update(value for value in expr.inputs if value in stacked)
         for expr in exprs:
             if expr.outputs[0] in needed and stacked[expr.out] is None:
-                inputs = [[_part(stacked, value, place) for value in expr.inputs] for place in range(count)]
-                parts = (self._fd.emit(OPS[expr.op.name], each, **dict(expr.attrs))[0] for each in inputs)
-                stacked[expr.out] = [part for part in parts if isinstance(part, TensorView)]
-        return [self._fd.wrap(part) for part in stacked[x.val] or ()]
+                operands = [[_part(stacked, value, place) for value in expr.inputs] for place in range(count)]
+                stacked[expr.out] = [self._fd.emit(OPS[expr.op.name], each, **dict(expr.attrs))[0] for each in operands]
+        return [self._fd.wrap(part) for part in stacked.get(x.val) or ()]
 
     @property
     def dtype(self) -> DataType:
