@@ -266,7 +266,7 @@ class Emitter:
                 others = [tv for tv in expr.tensor_inputs if tv not in stacked]
                 if all(tv.ndim == x.ndim and tv.shape[axis] == 1 for tv in others):
                     stacked[expr.out] = None  # until its parts are needed
-        needed = {x.val} & stacked.keys()
+        needed = set[Val]([x.val]) & stacked.keys()
         for expr in reversed(exprs):
             if expr.outputs[0] in needed and stacked[expr.out] is None:
                 needed.update(value for value in expr.inputs if value in stacked)
