@@ -3,6 +3,8 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import or_
 
 from fuser_lab.codegen.gpu_common import (
     Named,
@@ -330,7 +332,9 @@ def _parts_of(count: int, plain: int) -> Iterator[tuple[int, int, bool]]:
 
 def _spans(row: Row, section: RowSection, size: int) -> Iterator[tuple[int, int, int]]:
     """Yield rounds of a section: the first step, the number of rounds, and the leading plain steps of each."""
-    plain = 0 if section.place is None else _plain_steps(row, section)
+    plain = _plain_steps(row, section)
+    if section.place is None and (row.plan.general or plain < section.count):
+        plain = 0  # all rounds of what passes read in both directions have the same form
     rounds, before = section.count // size, plain // size
     if before:
         yield 0, before, size
@@ -385,9 +389,21 @@ class _Steps:
 def write_section(
     row: Row, section: RowSection, number: int, folds: Sequence[Fold], stored: Sequence[TensorView],
 ) -> None:
-    """Write one pass over one section in rounds of a few steps, with the loads of a round before its values."""
+    """Write one pass over one section in rounds of a few steps, with the loads of a round before its values.
+
+    Reductions that the elements of few threads can change follow the others, under their conditions.
+    """
     values, given_before = row.code.values, dict(row.code.values.given)
     plan, saved = row.plan, row.plan.saved if section.place is not None else ()
+    unscanned = tuple(scan for scan in row.scans if plan.is_scanned(scan.expr, number))
+    searches, folds = _by_conditions(folds)
+    is_search = not (folds or stored or unscanned or any(s.written == number for s in saved))
+    if searches and is_search:
+        condition, folds = searches
+        with values.guard(condition):
+            write_section(row, section, number, folds, ())
+        values.given = given_before
+        return
     needed = inputs_needed(plan.facts, number, saved)
     new = {s.tensor: section.kept[s.tensor] for s in saved if s.written == number}
     old = {tv: section.kept[tv] for tv in read_back(plan.facts, number, saved)}
@@ -405,7 +421,6 @@ def write_section(
     size = _steps_ahead(row, section, (*fetched, *shared))
     # What several passes read again is so long that its last step is a small part.
     again = section.place is None and plan.facts.passes > 1
-    unscanned = tuple(scan for scan in row.scans if plan.is_scanned(scan.expr, number))
     step = _SectionPass(
         row=row, section=section, fetched=fetched, shared=shared, at_hand=at_hand, new=new,
         words={tv: words_of(values, tv, size * plan.width, "next") for tv in (*fetched, *shared)},
@@ -431,7 +446,20 @@ def write_section(
                 _rescale(step, parts, folds)
             for part in parts:
                 _write_steps(step, part, folds[1:] if online else folds, stored)
+            if searches:
+                condition, found = searches
+                with values.guard(condition):
+                    for part in parts:
+                        _write_steps(replace(step, new={}, unscanned=(), grouped={}), part, found, ())
     values.given = given_before
+
+
+def _by_conditions(folds: Sequence[Fold]) -> tuple[tuple[Term, list[Fold]] | None, list[Fold]]:
+    """Return the reductions that the elements of few threads can change, with the condition of any, and the others."""
+    searches = [fold for fold in folds if fold.matters is not None]
+    conditions = [fold.matters for fold in searches if fold.matters is not None]
+    others = [fold for fold in folds if fold.matters is None]
+    return (reduce(or_, conditions), [replace(fold, matters=None) for fold in searches]) if searches else None, others
 
 
 def _steps_ahead(row: Row, section: RowSection, loaded: Collection[TensorView]) -> int:

@@ -73,7 +73,16 @@ from fuser_lab.codegen.kernel_ir import (
 )
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_writing import ZERO, Fold, PhaseCode, close_folds, open_folds, open_loop, update
-from fuser_lab.codegen.persistence import Saved, finite, inputs_needed, online_pair, rows_kept, scale, whole_sum
+from fuser_lab.codegen.persistence import (
+    Saved,
+    extreme_of_place,
+    finite,
+    inputs_needed,
+    online_pair,
+    rows_kept,
+    scale,
+    whole_sum,
+)
 from fuser_lab.codegen.scan_writing import carried_values, open_scan
 from fuser_lab.codegen.vector_widths import SMALL
 from fuser_lab.cost.device import LINE_BYTES, WARP
@@ -263,7 +272,7 @@ def begun_with_lines(plan: RowPlan, groups: RowGroups) -> RowGroups:
 def passes_over(row: Row, after: Callable[[], None] | None = None) -> None:
     """Write the passes over one row, then the values of the whole row; ``after`` the last read of its last section."""
     plan, code, values = row.plan, row.code, row.code.values
-    first, passes = 0, plan.facts.passes
+    first, passes, own = 0, plan.facts.passes, dict[Expr, Term]()
     carried = carried_values(values, [row.scans]) if row.scans else {}
     if plan.online is not None:
         _online(row, plan.online)
@@ -280,18 +289,36 @@ def passes_over(row: Row, after: Callable[[], None] | None = None) -> None:
             for scan in scans:  # elements beyond the row have no effect
                 with each_round(values, "slot", scan.elements.size) as slot:
                     values.put(scan.elements, slot, scan.identity)
-        folds = open_folds(values, exprs)
+        folds = [replace(fold, matters=own.get(fold.expr)) for fold in open_folds(values, exprs)]
         for section in row.sections if number == 0 else reversed(row.sections):
             write_section(row, section, number, folds, stored)
             if after is not None and number == passes - 1 and section is row.sections[-1]:
                 after()
-        close_folds(code, share(values, folds, plan.scope), row.groups.places)
+        shared = share(values, folds, plan.scope)
+        close_folds(code, shared, row.groups.places)
+        own |= _has_extremes(row, folds, shared)
         for scan in scans:
             values.emit(Scan(
                 buffer=scan.elements, parts=plan.sections[0].count, each=plan.width, carry=carried[scan.expr],
                 fn=scan.fn, identity=scan.identity.value, scope=plan.scope, origin=scan.expr.name,
             ))
     write_results(row)
+
+
+def _has_extremes(row: Row, folds: Sequence[Fold], shared: Sequence[Fold]) -> dict[Expr, Term]:
+    """Name whether a thread has seen the extreme of the row, for each reduction that finds the place of one.
+
+    Warps without the extreme do not compute their elements again to find its place.
+    """
+    values, plan, has = row.code.values, row.plan, dict[Expr, Term]()
+    for expr in plan.facts.nest.reductions if plan.lanes > WARP else ():
+        extreme = extreme_of_place(plan.facts.fusion, expr)
+        for fold, whole in zip(folds, shared, strict=True):
+            if fold.expr is extreme:
+                is_seen = apply("eq", fold.total, whole.total)
+                nan = apply("isnan", fold.total, dtype=DataType.Bool) if fold.total.dtype.is_float else None
+                has[expr] = values.let(f"{fold.name}_is_seen", is_seen if nan is None else is_seen | nan)
+    return has
 
 
 def write_results(row: Row) -> None:

@@ -120,12 +120,16 @@ def open_loop(values: Values, stack: ExitStack, name: str, count: int, parallel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fold:
-    """A reduction whose loops are being written, with its running value."""
+    """A reduction whose loops are being written, with its running value.
+
+    Where the condition ``matters`` does not hold, the elements of a thread cannot change the result.
+    """
 
     expr: Expr
     fn: str
     identity: Const
     total: Term
+    matters: Term | None = None
 
     @property
     def rounds(self) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fuser_lab.analysis.deviations import QUOTIENTS, squared_deviations
+from fuser_lab.analysis.integer_limits import integer_limits
 from fuser_lab.codegen.cpu_functions import is_vectorized
 from fuser_lab.codegen.index_map import Index, operand_index
 from fuser_lab.codegen.index_math import variables
@@ -317,6 +318,33 @@ def online_pair(fusion: Fusion, nest: Nest, levels: Mapping[Val, int]) -> tuple[
     if _origin(fusion, power.inputs[0], largest.inputs[0]) is not largest.out:
         return None
     return pair if _are_floats(largest.out, total.out, *power.tensor_inputs) else None
+
+
+def extreme_of_place(fusion: Fusion, expr: Expr) -> Expr | None:
+    """Return the maximum or minimum whose first place a reduction finds, as `argmax` does.
+
+    The reduction is the least of the places of all elements that are equal to the extreme, and of NaNs. Others count as
+    a place after all of them, so a thread none of whose elements is the extreme does not change the result.
+    """
+    choice = fusion.producers.get(expr.inputs[0]) if expr.op.name == "min" else None
+    if choice is None or choice.op.name != "where":
+        return None
+    condition, place, after = choice.inputs
+    limits, beyond = integer_limits(fusion, place), integer_limits(fusion, after)
+    if limits is None or beyond is None or limits[1] > beyond[0]:
+        return None
+    tests = [fusion.producers.get(condition)]
+    if tests[0] is not None and tests[0].op.name == "logical_or":
+        tests = [fusion.producers.get(test) for test in tests[0].inputs]
+    equal, *others = tests
+    if equal is None or equal.op.name != "eq":
+        return None
+    element, origin = equal.inputs
+    extreme = fusion.producers.get(_without_views(fusion, origin))
+    if extreme is None or extreme.op.name not in {"max", "min"} or extreme.inputs[0] is not element:
+        return None
+    are_nans = all(test is not None and test.op.name == "isnan" and test.inputs[0] is element for test in others)
+    return extreme if are_nans else None
 
 
 @dataclass(frozen=True, slots=True)

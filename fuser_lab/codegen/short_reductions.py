@@ -13,7 +13,7 @@ from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
 from fuser_lab.passes.rewriter import Rewriter
 
 LONGEST: Final = crossover("elements.reduced")
-_STEPS: Final = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
+STEPS: Final = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
 
 
 def with_parts(fusion: Fusion) -> Fusion | None:
@@ -31,7 +31,7 @@ def with_parts(fusion: Fusion) -> Fusion | None:
 
 
 def _is_short(expr: Expr) -> bool:
-    if expr.kind is not OpKind.REDUCTION or expr.op.name not in _STEPS:
+    if expr.kind is not OpKind.REDUCTION or expr.op.name not in STEPS:
         return False
     return 1 <= prod(expr.tensor_inputs[0].shape[dim] for dim in expr.ints("dims")) <= LONGEST
 
@@ -54,8 +54,8 @@ def _write_out(writer: Rewriter, expr: Expr) -> None:
         )
     total, *rest = parts
     for part in rest[:-1]:
-        total = writer.emit(writer.new_name(out.name, "total"), _STEPS[expr.op.name], total, part)
+        total = writer.emit(writer.new_name(out.name, "total"), STEPS[expr.op.name], total, part)
     if rest:
-        writer.remake(out, _STEPS[expr.op.name], total, rest[-1])
+        writer.remake(out, STEPS[expr.op.name], total, rest[-1])
     else:
         writer.remake(out, "set", total)

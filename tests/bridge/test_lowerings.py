@@ -185,7 +185,7 @@ def test_a_gpu_compares_a_few_positions_of_each_row_with_its_elements(op, count,
     np.testing.assert_array_equal(result.astype(float), wanted)
 
 
-@pytest.mark.parametrize(("count", "by_comparisons"), [(2, True), (7, True), (16, True), (17, False)])
+@pytest.mark.parametrize(("count", "by_comparisons"), [(2, True), (7, True), (32, True), (33, False)])
 def test_the_values_of_a_short_axis_are_ranked_by_comparisons(count, by_comparisons):
     shape = (5, count)
     like = TracedTensor(shape, (count, 1), "float32", "cpu")
@@ -216,3 +216,18 @@ def test_a_few_positions_are_compared_on_a_gpu(monkeypatch):
     assert len(captured.regions) == 1
     for value, expected in zip(captured.run(*inputs), write(*inputs), strict=True):
         assert torch.allclose(value, expected, rtol=1e-6, atol=1e-7)
+
+
+def test_a_reduction_of_a_stack_is_computed_from_its_parts():
+    torch = needs("torch")
+
+    def mixture(x, y):
+        return torch.logsumexp(torch.stack([x + 1, y * 2], 1), 1), torch.stack([x, y, x * y], -1).amax(-1)
+
+    x, y = torch.randn(3, 5), torch.randn(3, 5)
+    x[0], y[0, :2] = -torch.inf, -torch.inf
+    captured = fl.from_torch(mixture, x, y)
+    (region,) = captured.regions
+    assert not {"sum", "max", "cat"} & {expr.op.name for expr in region.plan.fusion.exprs}
+    for value, expected in zip(captured.run(x, y), mixture(x, y), strict=True):
+        torch.testing.assert_close(value, expected)

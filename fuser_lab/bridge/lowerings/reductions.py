@@ -1,11 +1,13 @@
 """ATen's reductions and scans."""
 
 from collections.abc import Callable, Iterator
+from functools import reduce
 from math import prod
 from typing import Any
 
 from fuser_lab.bridge.lowerings.registry import Call, Emitter, axes_of, axis_of, lowering
 from fuser_lab.bridge.lowerings.views import slice_of
+from fuser_lab.codegen.short_reductions import LONGEST, STEPS
 from fuser_lab.dtypes import DataType
 
 
@@ -16,6 +18,11 @@ def _wide(to: Emitter, x: Any, dtype: DataType) -> Any:
 
 def _reduce(to: Emitter, name: str, x: Any, dims: Any, keepdim: bool) -> Any:
     axes = axes_of(dims, x.ndim)
+    is_short = len(axes) == 1 and 1 < to.shape(x)[axes[0]] <= LONGEST
+    if is_short and (parts := to.parts_of_stack(x, axes[0])):
+        # A few ops between the parts of a stack, which any segment may contain.
+        total = reduce(getattr(to.ops, STEPS[name]), parts)
+        return total if keepdim else to.ops.squeeze(total, list(axes))
     return getattr(to.ops, name)(x, list(axes), keepdim) if axes else to.ops.set(x)
 
 
@@ -132,9 +139,9 @@ def _var_mean(to: Emitter, x: Any, dims: Any = None, *, correction: Any = None, 
 
 # Sorts: values of short axes by a network of comparisons; the array library evaluates others inside the plan.
 
-# Maximum elements of an axis that is sorted in registers: 63 comparators of four instructions exchange 16 elements. So
-# each takes 16, a third of what an H200 executes (29e12 a second) while it moves the element's 8 bytes (4.2e12).
-_MOST_SORTED = 16
+# Maximum elements of an axis that is sorted in registers: 191 comparators of two instructions exchange 32 elements. So
+# each takes 12, and an H200 executes them (14e12 a second) in half the time that moves the element's 8 bytes (4.2e12).
+_MOST_SORTED = 32
 
 
 def _comparators(count: int) -> Iterator[tuple[int, int]]:
@@ -151,17 +158,37 @@ def _comparators(count: int) -> Iterator[tuple[int, int]]:
         span *= 2
 
 
-def _by_rank(to: Emitter, x: Any, axis: int) -> list[Any]:
-    """Return the smallest elements along an axis, the second smallest, and so on, each with an axis of one element.
+def _ordered(to: Emitter, x: Any) -> Any:
+    """Return integers that have the order of the elements; a NaN is the largest, and -0 is less than 0."""
+    ops = to.ops
+    if not x.dtype.is_float:
+        return to.cast(x, DataType.Int32) if x.dtype is DataType.Bool else x
+    wide = to.cast(x, x.dtype.compute)
+    kind = DataType.Int if wide.dtype is DataType.Double else DataType.Int32
+    bits, largest = ops.bitcast(wide, kind), kind.limits[1]
+    return ops.where(ops.isnan(wide), largest, ops.where(ops.lt(bits, 0), ops.bitwise_xor(bits, largest), bits))
 
-    A NaN is the largest. Results are the elements themselves, so zeros keep their signs.
-    """
-    ops, parts = to.ops, [slice_of(to, x, axis, place, place + 1) for place in range(to.shape(x)[axis])]
+
+def _elements_of(to: Emitter, keys: Any, dtype: DataType) -> Any:
+    """Return the elements that have the keys of `_ordered`."""
+    if dtype.is_float:
+        bits = to.ops.where(to.ops.lt(keys, 0), to.ops.bitwise_xor(keys, keys.dtype.limits[1]), keys)
+        keys = to.ops.bitcast(bits, dtype.compute)
+    return to.cast(keys, dtype)
+
+
+def _sorted_parts(to: Emitter, keys: Any, axis: int) -> list[Any]:
+    """Return the smallest integers along an axis, the second smallest, and so on, each with an axis of one element."""
+    parts = [slice_of(to, keys, axis, place, place + 1) for place in range(to.shape(keys)[axis])]
     for low, high in _comparators(len(parts)):
         a, b = parts[low], parts[high]
-        swapped = ops.logical_or(ops.lt(b, a), ops.isnan(a)) if x.dtype.is_float else ops.lt(b, a)
-        parts[low], parts[high] = ops.where(swapped, b, a), ops.where(swapped, a, b)
+        parts[low], parts[high] = to.ops.minimum(a, b), to.ops.maximum(a, b)
     return parts
+
+
+def _by_rank(to: Emitter, x: Any, axis: int) -> list[Any]:
+    """Return the smallest elements along an axis, the second smallest, and so on, each with an axis of one element."""
+    return [_elements_of(to, part, x.dtype) for part in _sorted_parts(to, _ordered(to, x), axis)]
 
 
 def _order(to: Emitter, x: Any, axis: int, descending: bool) -> Any:
@@ -172,22 +199,10 @@ def _order(to: Emitter, x: Any, axis: int, descending: bool) -> Any:
     ops, size = to.ops, to.shape(x)[axis]
     if not 1 < size <= _MOST_SORTED or x.dtype.itemsize > DataType.Int32.itemsize:
         return ops.argsort(x, axis, descending, True)
-    if x.dtype.is_float:
-        wide = to.cast(x, DataType.Float)
-        bits = ops.bitcast(ops.where(ops.eq(wide, 0.0), 0.0, wide), DataType.Int32)
-        largest = (1 << 31) - 1
-        keys = ops.where(ops.isnan(wide), largest, ops.where(ops.lt(bits, 0), ops.bitwise_xor(bits, largest), bits))
-    else:
-        keys = x
-    keys = to.cast(keys, DataType.Int32) if x.dtype is DataType.Bool else keys
-    keys = ops.cast(keys, DataType.Int)
+    keys = to.cast(_ordered(to, ops.where(ops.eq(x, 0.0), 0.0, x) if x.dtype.is_float else x), DataType.Int)
     places = to.reshape(to.places(size), [size if at == axis else 1 for at in range(x.ndim)])
     keys = ops.add(ops.mul(ops.bitwise_not(keys) if descending else keys, _MOST_SORTED), places)
-    parts = [slice_of(to, keys, axis, place, place + 1) for place in range(size)]
-    for low, high in _comparators(size):
-        a, b = parts[low], parts[high]
-        parts[low], parts[high] = ops.minimum(a, b), ops.maximum(a, b)
-    return ops.bitwise_and(ops.cat(parts, axis), _MOST_SORTED - 1)
+    return ops.bitwise_and(ops.cat(_sorted_parts(to, keys, axis), axis), _MOST_SORTED - 1)
 
 
 def _sortable(call: Call) -> str | None:

@@ -12,6 +12,7 @@ from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.handles import Tensor
 from fuser_lab.dtypes import DataType, Kind
 from fuser_lab.errors import DefinitionError
+from fuser_lab.ir import OpKind, Val
 from fuser_lab.ops import OPS
 from fuser_lab.passes.cat_parts import cat_axis, cat_parts, cat_sources
 from fuser_lab.targets import holders, is_on_host
@@ -222,6 +223,12 @@ def in_its_own_dtype(call: Call) -> str | None:
     return f"kernels compute {dtype.name} in {dtype.compute.name}" if dtype.compute is not dtype else None
 
 
+def _part(stacked: Mapping[Val, Sequence[Val] | None], value: Val, place: int) -> Val:
+    """Return the part of a stack at a place; values with one element along its axis are those of all parts."""
+    parts = stacked.get(value)
+    return value if parts is None else parts[place]
+
+
 class Emitter:
     """The recorder of lowerings: ``fd.ops``, and helpers that several lowerings need."""
 
@@ -242,6 +249,32 @@ class Emitter:
             if first <= start < end <= last:
                 return self._fd.wrap(source), first
         return None
+
+    def parts_of_stack(self, x: Tensor, axis: int) -> list[Any]:
+        """Return the parts along an axis of a stack, or of what is computed from stacks element by element; or nothing.
+
+        Each part has one element along the axis, and is computed from parts.
+        """
+        exprs, count, stacked = tuple(self._fd.recorded_exprs), x.val.shape[axis], dict[Val, Sequence[Val] | None]()
+        makers = {value: expr for expr in exprs for value in expr.outputs}
+        for expr in exprs:
+            if expr.op.name == "cat" and cat_axis(expr) == axis and expr.out.ndim == x.ndim:
+                sources = cat_sources(expr, makers) or ()
+                if len(sources) == count == expr.out.shape[axis]:
+                    stacked[expr.out] = sources
+            elif expr.kind is OpKind.POINTWISE and not stacked.keys().isdisjoint(expr.inputs):
+                others = [tv for tv in expr.tensor_inputs if tv not in stacked]
+                if all(tv.ndim == x.ndim and tv.shape[axis] == 1 for tv in others):
+                    stacked[expr.out] = None  # until its parts are needed
+        needed = set[Val]([x.val]) & stacked.keys()
+        for expr in reversed(exprs):
+            if expr.outputs[0] in needed and stacked[expr.out] is None:
+                needed.update(value for value in expr.inputs if value in stacked)
+        for expr in exprs:
+            if expr.outputs[0] in needed and stacked[expr.out] is None:
+                operands = [[_part(stacked, value, place) for value in expr.inputs] for place in range(count)]
+                stacked[expr.out] = [self._fd.emit(OPS[expr.op.name], each, **dict(expr.attrs))[0] for each in operands]
+        return [self._fd.wrap(part) for part in stacked.get(x.val) or ()]
 
     @property
     def dtype(self) -> DataType:

@@ -349,3 +349,27 @@ def test_results_of_rows_that_lie_elsewhere_are_computed_beside_the_sums_of_colu
     wanted = (inputs[0].sum(0), inputs[0] - product, np.concatenate([product, product]))
     for got, expected in zip(lock_step(plan, inputs, target), wanted, strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [D.Float, D.Int])
+def test_only_threads_that_have_seen_an_extreme_look_for_its_place(dtype):
+    size = 2051
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([3, size], contiguity=True, dtype=dtype)
+        y = fd.ops.mul(x, x)
+        largest = fd.ops.max(y, [1], True)
+        hit = fd.ops.eq(y, largest)
+        hit = fd.ops.logical_or(hit, fd.ops.isnan(y)) if dtype.is_float else hit
+        places = fd.ops.broadcast(fd.ops.iota(size, 0, 1, D.Int), [True, False])
+        fd.add_output(fd.ops.min(fd.ops.where(hit, places, size), [1]))
+        if dtype.is_float:
+            fd.add_output(fd.ops.sum(fd.ops.exp(fd.ops.sub(y, largest)), [1]))
+    elements = numbers((3, size), dtype, seed=7) if dtype.is_float else np.arange(3 * size).reshape(3, size) % 97
+    elements[1, 1500:] = elements[1, 700]
+    if dtype.is_float:
+        elements[0, [900, 40]] = np.nan
+    kernel, results = run(fd.fusion, S.INNER_PERSISTENT, "cuda", [elements])
+    guards = [s for s in walk(kernel.phases[0].body) if isinstance(s, If) and "is_seen" in str(s.condition)]
+    assert guards
+    for result, expected in zip(results, evaluate(fd.fusion, [elements]), strict=True):
+        np.testing.assert_allclose(result, expected, rtol=1e-5)
