@@ -157,7 +157,7 @@ def phases_of(nests: Sequence[WrittenNest]) -> tuple[Phase, ...]:
             launches[-1] += nest.phases
         else:
             launches += ([phase] for phase in nest.phases)
-    return tuple(map(side_by_side, launches))
+    return tuple(side_by_side(phases) if len(phases) > 1 else phases[0] for phases in launches)
 
 
 def kernel_of(plan: KernelPlan, nests: tuple[WrittenNest, ...]) -> Kernel:

@@ -24,9 +24,7 @@ _ANY = Var(DataType.Index, "any_block")  # the number of a block among those of 
 
 def side_by_side(phases: Sequence[Phase]) -> Phase:
     """Return one launch for phases of which none reads what another one writes, with blocks of one shape."""
-    first, *others = phases
-    if not others:
-        return first
+    first = phases[0]
     *starts, blocks = accumulate((phase.launch.blocks for phase in phases), initial=0)
     body = _of_its_blocks(phases[-1], starts[-1])
     for number in reversed(range(len(phases) - 1)):
