@@ -17,7 +17,7 @@ from fuser_lab.codegen.values import result_element
 from fuser_lab.codegen.vector_widths import SMALL, accesses, best_width, stores_singly, tensor_accesses
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import SECTOR_BYTES, WORD_BYTES
-from fuser_lab.cost.work import function_class
+from fuser_lab.cost.work import function_class, work_of
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, OpKind, Scalar, TensorView, Val, needed_exprs
 from fuser_lab.ir.term import Apply, Term, Var, index
@@ -485,9 +485,13 @@ class GpuFacts(NestFacts):
             return self.trial(places, ranges)
 
         width = best_width(statements_of, "v", self.device.bytes_per_cycle)
-        # If loads wait for stores, other threads have to have theirs in flight.
+        # If loads wait for stores, other threads have to have theirs in flight. Long functions of a thread's elements
+        # wait for one another because of their branches.
         threads = self.device.sms * self.device.threads_per_sm
-        while width > 1 and count // width < threads and stores_singly(statements_of(width), "v", width):
+        is_long = any(map(_is_long, needed_exprs(self.fusion.exprs, self.nest.full)))
+        while width > 1 and count // width < threads and (
+            is_long or stores_singly(statements_of(width), "v", width)
+        ):
             width //= 2
         # A partial last chunk needs separate code, which is not worthwhile for few elements.
         return width if count % width == 0 or count >= _MANY_ELEMENTS else 1
@@ -600,6 +604,12 @@ def _is_slow(expr: Expr) -> bool:
     operands = [Var(value.dtype.compute, value.name) for value in expr.inputs]
     parts = result_element(expr, operands).walk()
     return any(isinstance(part, Apply) and function_class(part.fn) != "simple" for part in parts)
+
+
+def _is_long(expr: Expr) -> bool:
+    """Whether an element takes functions or divisions of Double: hundreds of instructions with branches each."""
+    work = work_of([expr])
+    return bool(work.special or work.dividing) and any(tv.dtype is DataType.Double for tv in expr.tensor_outputs)
 
 
 def gpu_facts(facts: NestFacts) -> GpuFacts:

@@ -13,6 +13,7 @@ these forms a kernel has depends on its ops and on the schedules of its nests, s
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from fuser_lab.codegen.column_sums import backward_of, rows_each, rows_nest, totals
 from fuser_lab.codegen.cpu_facts import CpuFacts
@@ -26,6 +27,7 @@ from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.codegen.short_reductions import with_parts
 from fuser_lab.codegen.stored_parts import with_stored_parts
 from fuser_lab.codegen.values import level_of
+from fuser_lab.cost.device import Device
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val, needed_exprs
@@ -65,6 +67,8 @@ class NestPlan:
         Bytes that all nests before this one, together with at least so many more, move in any case; see `waiting`.
     waiting
         Bytes that the parts after this nest move at least.
+    beside
+        Whether its blocks run beside those of the nest before it, in one launch.
     """
 
     name: str
@@ -74,6 +78,7 @@ class NestPlan:
     stored: frozenset[TensorView] = frozenset()
     least: tuple[int, ...] = ()
     waiting: int = 0
+    beside: bool = False
 
     @property
     def schedule(self) -> LoopSchedule:
@@ -387,9 +392,14 @@ class _Planner:
             if self._has_blocks and plan.facts.space.is_walked_again and not is_kept:
                 return self._separate_passes(part, number, notes)
             planned.append(plan)
+        if self._has_blocks:
+            planned = _side_by_side(planned, self._request.device)
         if planned and self._counts:
-            least = sum(part.least(nest.outputs) for nest in nests)
-            planned[0] = replace(planned[0], least=(least + part.waiting,))
+            launches: list[list[TensorView]] = []
+            for plan in planned:
+                launches += [] if plan.beside else [[]]
+                launches[-1] += plan.facts.nest.outputs
+            planned[0] = replace(planned[0], least=(sum(map(part.least, launches)) + part.waiting,))
         return tuple(planned)
 
     def _columns_kept(self, part: _Part) -> _Nests:
@@ -475,6 +485,24 @@ class _Planner:
             return choice
         name = request.function if number == 0 else f"{request.function}_{number}"
         return NestPlan(name=name, facts=facts, choice=choice, waiting=part.waiting)
+
+
+def _side_by_side(nests: Sequence[NestPlan], device: Device) -> list[NestPlan]:
+    """Return independent nests, of which those over elements share launches as long as the device holds all threads.
+
+    That saves a launch, and a nest does not wait for the last blocks of another one. If there are more threads than the
+    device holds, threads of a nest with few registers would have as many as those of another one instead.
+    """
+    most, running = device.sms * device.threads_per_sm, 0
+    placed: list[NestPlan] = []
+    for nest in nests:
+        blocks, shape, threads = nest.schedule.blocks, nest.schedule.threads, 0
+        if nest.schedule.kind is NestKind.BLOCK_ELEMENTS and nest.schedule.unroll == 1:
+            threads = blocks * prod(shape)
+        beside = bool(threads and running) and running + threads <= most and placed[-1].schedule.threads == shape
+        running = running + threads if beside else threads
+        placed.append(replace(nest, beside=beside))
+    return placed
 
 
 _WALKS_OTHERWISE = frozenset({SchedulerType.OUTER_PERSISTENT, SchedulerType.INNER_OUTER_PERSISTENT})

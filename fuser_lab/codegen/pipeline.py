@@ -3,7 +3,7 @@
 `generate` takes all steps, and returns the source with the origin of each line.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
@@ -20,6 +20,7 @@ from fuser_lab.codegen.nest_writing import StylePlan
 from fuser_lab.codegen.nests import Nest
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.codegen.scheduled_lowering import lower_scheduled
+from fuser_lab.codegen.side_by_side import side_by_side
 from fuser_lab.codegen.sizes import with_sizes
 from fuser_lab.codegen.values import call_text
 from fuser_lab.codegen.writers import style_plan
@@ -142,17 +143,28 @@ def written_within(plan: KernelPlan, most: int) -> tuple[WrittenNest, ...] | Mov
         if exceeding is not None:
             return MovesMore(exceeding)
         nests.append(write(style_plan(nest)))
-        moved += sum(phase.nbytes for phase in nests[-1].phases if not phase.prepares)
+        moved = sum(phase.nbytes for phase in phases_of(nests) if not phase.prepares)
         if moved + nest.waiting > most:
             return MovesMore(moved + nest.waiting)
     return tuple(nests)
+
+
+def phases_of(nests: Sequence[WrittenNest]) -> tuple[Phase, ...]:
+    """Return the launches of nests as they are written; those that run side by side are one."""
+    launches: list[list[Phase]] = []
+    for nest in nests:
+        if nest.plan.beside:
+            launches[-1] += nest.phases
+        else:
+            launches += ([phase] for phase in nest.phases)
+    return tuple(side_by_side(phases) if len(phases) > 1 else phases[0] for phases in launches)
 
 
 def kernel_of(plan: KernelPlan, nests: tuple[WrittenNest, ...]) -> Kernel:
     """Return a planned kernel with its nests as they are written."""
     request = plan.request
     assert request.scheduler is not None
-    phases = tuple(phase for nest in nests for phase in nest.phases)
+    phases = phases_of(nests)
     ops = {expr.name: expr for expr in plan.exprs}
     return Kernel(
         name=request.function,

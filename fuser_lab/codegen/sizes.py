@@ -390,6 +390,8 @@ class _GpuSizes(_Sizes):
         match term:
             case Const():
                 return self.steps(term) if self._rest else term
+            case Apply(dtype, "max", (Apply(_, "sub", (Var(_, name) as a, first)), least)) if name == self._block:
+                return Apply(dtype, "max", (a - self.bound(first, frozenset({name})), least))
             case Apply(dtype, "add" | "sub" as fn, args):
                 return Apply(dtype, fn, tuple(map(self._place, args)))
             case Apply(dtype, "mul", (Var(_, name) as a, Const() as factor)):

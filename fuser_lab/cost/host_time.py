@@ -6,7 +6,7 @@ and to memory. The form is the roofline model (Williams, Waterman and Patterson,
 as in the execution-cache-memory model (Stengel, Treibig, Hager and Wellein, ICS 2015), where these partly overlap.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
@@ -121,8 +121,15 @@ class HostRates:
         """Bytes per second that all cores together load from memory."""
         return 1 / max(self.loaded / self.caches.threads, self.together)
 
+    def with_errors(self) -> Iterator["HostRates"]:
+        """Yield the rates, and those in which one is halved or doubled."""
+        yield self
+        for name in _UNSURE:
+            for factor in (0.5, 2.0):
+                yield replace(self, **{name: factor * getattr(self, name)})
 
-UNSURE: Final = tuple(
+
+_UNSURE: Final = tuple(
     field.name for field in fields(HostRates)
     if field.type is float and field.name not in {"sharpness", "product", "low", "high"}
 )  # rates that may each be wrong for a kernel

@@ -10,8 +10,8 @@ The form is the roofline model (Williams, Waterman and Patterson, CACM 2009) wit
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from importlib.resources import files
 from typing import Any, Final
 
@@ -202,6 +202,7 @@ class Rates:
 
 
 NAMES: Final = tuple(field.name for field in fields(Rates))
+_UNSURE: Final = tuple(name for name in NAMES if name not in {"tail", "sharpness", "overlap"})  # wrong for a kernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,6 +260,16 @@ class KernelModel:
             seconds=seconds, low=seconds * interval.low, high=seconds * interval.high, source=self.source,
             launch=self.rates.launch if is_first else self.together.gap,
         )
+
+    def with_errors(self) -> Iterator["KernelModel"]:
+        """Yield the model, and those in which one rate is halved or doubled."""
+        yield self
+        for factor in (0.5, 2.0):
+            for name in _UNSURE:
+                yield replace(self, rates=replace(self.rates, **{name: factor * getattr(self.rates, name)}))
+            together = self.together
+            yield replace(self, together=replace(together, gap=factor * together.gap))
+            yield replace(self, together=replace(together, phase=factor * together.phase))
 
     def __str__(self) -> str:
         """Return the source of the rates, and the rates."""

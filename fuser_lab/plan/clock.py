@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 
 import numpy as np
@@ -15,8 +15,8 @@ from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.codegen.values import level_of
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.host_plan import host_seconds
-from fuser_lab.cost.host_time import UNSURE, HostFeatures, HostRates
-from fuser_lab.cost.kernel_time import DATA_SHEET, KernelFeatures, Prediction, kernel_model
+from fuser_lab.cost.host_time import HostFeatures
+from fuser_lab.cost.kernel_time import DATA_SHEET, KernelFeatures, Numbers, Prediction, kernel_model
 from fuser_lab.cost.plan_time import KernelInPlan, plan_seconds
 from fuser_lab.cost.predicted_times import TimeModel
 from fuser_lab.cost.work import product_flops
@@ -245,23 +245,25 @@ class ScheduledClock:
     def is_sure(self, faster: SegmentedFusion, slower: SegmentedFusion) -> bool:
         """Return whether one plan is predicted to be faster than another with each rate halved and doubled.
 
-        That is so if it does the same and less of something: errors in the times of what both do cancel. It is False
-        for a GPU, where a kernel's time also depends on how many of its threads run at the same time.
+        That is so if it does the same and less of something: errors in the times of what both do cancel. On a GPU,
+        where a kernel's time also depends on how many of its threads run at the same time, it has fewer kernels too.
         """
+        (first, rest), (second, other_rest) = self._in_plan(faster), self._in_plan(slower)
         rates = self._device.host
-        if rates is None:
+        if rates is None and len(first) >= len(second):
             return False
-        plans = [self._sum(segmented) for segmented in (faster, slower)]
-        wrong = (replace(rates, **{name: factor * getattr(rates, name)}) for name in UNSURE for factor in (0.5, 2.0))
-        return all(plans[0](case) < plans[1](case) for case in (rates, *wrong))
+        cases: Iterable[Callable[[Sequence[KernelInPlan]], Numbers]] = (
+            (partial(plan_seconds, model=model) for model in kernel_model(self._device).with_errors())
+            if rates is None else (partial(host_seconds, rates=case) for case in rates.with_errors())
+        )
+        return all(float(np.nansum(case(first))) + rest < float(np.nansum(case(second))) + other_rest for case in cases)
 
-    def _sum(self, segmented: SegmentedFusion) -> Callable[[HostRates], float]:
-        """Return the function that predicts the seconds of a plan from rates of a CPU."""
+    def _in_plan(self, segmented: SegmentedFusion) -> tuple[list[KernelInPlan], float]:
+        """Return the segments of a plan that are not idle, and the seconds of those without a generated kernel."""
         idle, answers = self._answers(segmented, limited=False)
-        others = sum(part.seconds for part in answers if isinstance(part, Prediction))
+        rest = sum(part.seconds for part in answers if isinstance(part, Prediction))
         of_kernels = [part if isinstance(part, Features) else None for part in answers]
-        kernels = kernels_in_plan(segmented, idle, of_kernels)
-        return lambda rates: others + float(np.nansum(host_seconds(kernels, rates)))
+        return kernels_in_plan(segmented, idle, of_kernels), rest
 
     def _times(
         self, segmented: SegmentedFusion, idle: frozenset[int], answers: Sequence[Features | Prediction | None],

@@ -286,13 +286,16 @@ class _Search:
             self._take_partition(space, [space.all], before)
 
     def merge(self) -> None:
-        """Add the plan that merges of the best plan's segments lead to: each saves a launch, and takes one question."""
+        """Add the plan that merges of the best plan's segments lead to: each saves a launch, and takes one question.
+
+        Segments without a common tensor are merged, too, because their blocks may run side by side.
+        """
         space, before = self._space()
         ranked = sorted(self.known, key=lambda plan: plan.seconds)
         plans = (plan.segmented for plan in ranked if space.has(plan.segmented) and not self.budget.is_late)
         start = next(filter(None, (partition_of(space, plan) for plan in plans)), None)
         if start is not None:
-            self._exhaust(merges(start, most=MOST_BESIDE))
+            self._exhaust(merges(start, [0] * len(space.units), most=MOST_BESIDE))
             self._take_partition(space, list(start.segments), before)
 
     def store_tables(self) -> None:

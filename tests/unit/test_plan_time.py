@@ -116,3 +116,27 @@ def test_nine_of_ten_plans_take_the_predicted_time_and_plans_of_a_fusion_are_in_
     ]
     assert len({row.fusion for row in rows}) >= 300
     assert np.mean(ranks(rows, tied=True)) >= 0.9
+
+
+def test_a_plan_that_does_less_of_the_same_is_faster_where_predictions_are_close():
+    """Pairs of plans whose predicted times differ by less than the errors of most predictions."""
+    plans, model = read_plans(DATA / "H200.plans.json.gz"), kernel_model(H200)
+    predicted = predicted_plans(plans, model)
+    groups: dict[str, list[tuple[float, MeasuredPlan]]] = {}
+    for guess, plan in zip(predicted, plans, strict=True):
+        groups.setdefault(plan.fusion, []).append((float(guess), plan))
+
+    def does_less(plan: MeasuredPlan, other: MeasuredPlan) -> bool:
+        moved, more = (sum(kernel.nbytes for kernel in each.kernels) for each in (plan, other))
+        return moved < more and len(plan.kernels) < len(other.kernels) and all(
+            np.nansum(plan_seconds(plan.kernels, case)) < np.nansum(plan_seconds(other.kernels, case))
+            for case in model.with_errors()
+        )
+
+    speeds = [
+        other.median / plan.median for group in groups.values() for (fast, plan), (slow, other)
+        in itertools.permutations(group, 2) if 0.5e-6 < slow - fast < 0.1 * slow and does_less(plan, other)
+    ]
+    assert len(speeds) > 80
+    assert np.mean(np.array(speeds) > 1) > 0.9
+    assert np.mean(np.array(speeds) < 0.97) < 0.05
