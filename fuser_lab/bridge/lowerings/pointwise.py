@@ -9,9 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.bridge.lowerings.registry import Call, Emitter, TracedTensor, by_op, in_its_own_dtype, lowering
+from fuser_lab.bridge.lowerings.registry import (
+    DTYPES,
+    Call,
+    Emitter,
+    TracedTensor,
+    by_op,
+    in_its_own_dtype,
+    lowering,
+)
 from fuser_lab.dtypes import DataType, Kind
-from fuser_lab.targets import has_own_memory
+from fuser_lab.targets import has_own_memory, is_on_host
 
 # Ops of one operand with the name of the op here: those whose operand is cast to the result's dtype first, those of the
 # operand's dtype, and those of any dtype.
@@ -106,9 +114,13 @@ def _terms(to: Emitter, *values: Any) -> list[Any]:
 
 
 def _number(value: Any, dtype: DataType) -> Any:
+    """Return a number in a dtype; of an integer, torch keeps the low bits."""
     if dtype.is_float:
         return float(value)
-    return bool(value) if dtype is DataType.Bool else int(value)
+    if dtype is DataType.Bool:
+        return bool(value)
+    low, high = dtype.limits
+    return (int(value) - low) % (high - low + 1) + low
 
 
 def _is_truth(call: Call) -> bool:
@@ -131,6 +143,15 @@ def _arithmetic(call: Call) -> str | None:
     if _is_truth(call):
         return "it computes with bools"
     return _no_infinite_ints(call)
+
+
+def _division(call: Call) -> str | None:
+    """Refuse what `_arithmetic` does, and on the host integers divided by what may be 0, for which torch raises."""
+    divisor = call.args[1]
+    may_be_zero = isinstance(divisor, TracedTensor) or not _number(divisor, DTYPES[call.result.dtype])
+    if may_be_zero and not call.result.is_float and is_on_host(call.result.device):
+        return "torch raises an error if it divides an integer by 0"
+    return _arithmetic(call)
 
 
 @lowering("aten.add.Tensor", "aten.add.Scalar", refuse=_no_infinite_ints)
@@ -174,7 +195,7 @@ def _inverse(to: Emitter, divisor: Any) -> float | None:
         return float(kind(1) / kind(divisor))
 
 
-@lowering("aten.div.Tensor_mode", "aten.div.Scalar_mode", "aten.floor_divide.default", refuse=_arithmetic)
+@lowering("aten.div.Tensor_mode", "aten.div.Scalar_mode", "aten.floor_divide.default", refuse=_division)
 def _div_mode(to: Emitter, x: Any, y: Any, rounding_mode: str | None = "floor") -> Any:
     ops = to.ops
     a, b = _operands(to, x, y)
@@ -192,12 +213,12 @@ def _div_mode(to: Emitter, x: Any, y: Any, rounding_mode: str | None = "floor") 
     return ops.floor_divide(a, b)
 
 
-@lowering("aten.remainder.Tensor", "aten.remainder.Scalar", refuse=_arithmetic)
+@lowering("aten.remainder.Tensor", "aten.remainder.Scalar", refuse=_division)
 def _remainder(to: Emitter, x: Any, y: Any) -> Any:
     return to.ops.remainder(*_rounded_operands(to, x, y))
 
 
-@lowering("aten.fmod.Tensor", "aten.fmod.Scalar", refuse=_arithmetic)
+@lowering("aten.fmod.Tensor", "aten.fmod.Scalar", refuse=_division)
 def _fmod(to: Emitter, x: Any, y: Any) -> Any:
     return to.ops.fmod(*_rounded_operands(to, x, y))
 
@@ -259,6 +280,10 @@ def _promote(to: Emitter, *values: Any) -> list[Any]:
         wide = next((v.dtype for v in tensors if v.is_float), "float32")
         dtype = DataType.Double if wide == "float64" else DataType.Float
         return [to.cast(v, dtype) for v in values]
+    if len(with_axes) == 1 and _kind(with_axes[0]) is max(kinds) is Kind.INTEGER:
+        # A number or a 0-d tensor of the same kind is converted to the dtype of the tensor.
+        dtype = DTYPES[with_axes[0].dtype]
+        return [_number(v, dtype) if isinstance(v, bool | int) else to.cast(v, dtype) for v in values]
     return list(values)
 
 
