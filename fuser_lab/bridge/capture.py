@@ -414,7 +414,8 @@ def _compile_in_background(regions: Sequence[TorchRegion]) -> None:
     """Let other processes compile kernels of regions while this one generates others and continues."""
     if not all(region.idle for region in regions):
         background = importlib.import_module("fuser_lab.runtime.plan.background")
-        background.IN_BACKGROUND.add(kernel for region in regions for kernel in region.kernels())
+        distinct = {region.signature: region for region in regions}.values()
+        background.IN_BACKGROUND.add(kernel for region in distinct for kernel in region.kernels())
 
 
 def assemble(gm: Any, regions: Sequence[Region], adds: AddCalls) -> FlatGraph:

@@ -7,7 +7,7 @@ installed torch are skipped.
 
 import functools
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
@@ -46,7 +46,8 @@ NAMES = """
 """
 
 
-def table(left_to_torch: frozenset[str] = frozenset()) -> dict[Any, Any]:
+@functools.cache
+def table(left_to_torch: frozenset[str] = frozenset()) -> Mapping[Any, Any]:
     """Return the decompositions by ATen op, as ``aot_autograd`` takes them, without those of ops that torch runs."""
     torch = torch_for("fuser_lab.bridge")
     from_names = torch._decomp.get_decompositions  # noqa: SLF001 - torch has no public name for it

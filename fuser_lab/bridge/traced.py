@@ -5,6 +5,7 @@ A node is torch's FX node, or one of `jax_graph`, which has the same interface a
 
 import functools
 import operator
+import os
 import re
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -41,7 +42,7 @@ _OF_CELL = re.compile(r"[/\\]ipykernel_\d+[/\\]|^<ipython-input-")
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)\s*(?::[^=]*)?(?:[-+*/@%]|\*\*|//)?=(?!=)")
 _LAMBDA = re.compile(r"\blambda\b")  # in a line whose variable is not that of the ops in it
 OF_TORCH = re.compile(r"[/\\](torch|functorch)[/\\]")
-_PACKAGE = PurePath(__file__).parents[1]  # whose functions call those of the user
+_PACKAGE = f"{PurePath(__file__).parents[1]}{os.sep}"  # the folder whose functions call those of the user
 
 
 def variable_of(code: str) -> tuple[str, ...]:
@@ -65,7 +66,7 @@ def origin_of(node: Node) -> Origin:
 @functools.lru_cache(4096)  # ops of one line have equal stacks
 def _line(stack: str) -> tuple[str, str]:
     """Return the text of the innermost line outside torch, and its file and number; or two empty texts."""
-    frames = [frame for frame in _FRAME.findall(stack) if _PACKAGE not in PurePath(frame[0]).parents]
+    frames = [frame for frame in _FRAME.findall(stack) if not frame[0].startswith(_PACKAGE)]
     user_frames = [frame for frame in frames if not OF_TORCH.search(frame[0])] or frames
     if not user_frames:
         return "", ""

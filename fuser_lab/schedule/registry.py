@@ -140,6 +140,9 @@ def _without_rules(scheduler: Scheduler) -> Scheduler:
     return scheduler
 
 
+_OWN = OpenScheduler, ExprEval  # of this package, with parameters
+
+
 def _check(schedulers: Iterable[Scheduler]) -> tuple[Scheduler, ...]:
     """Return schedulers as a tuple, or raise ArgumentTypeError for an entry that is not a scheduler."""
     chosen = tuple(SCHEDULER_LIST.of(schedulers, "", "schedulers"))
@@ -148,7 +151,7 @@ def _check(schedulers: Iterable[Scheduler]) -> tuple[Scheduler, ...]:
             msg = f"schedulers: the type of {scheduler!r} must be a SchedulerType, given {short_text(scheduler.type)}."
             raise ArgumentTypeError(msg)
         plain = _without_rules(scheduler)
-        if plain not in SCHEDULERS:
+        if plain not in SCHEDULERS and not isinstance(plain, _OWN):
             if not callable(plain.can_schedule):
                 raise ArgumentTypeError(
                     f"schedulers: can_schedule of {short_text(plain)} must be a method, given "
@@ -200,7 +203,7 @@ class SchedulerRegistry:
         self.schedulers = _check(schedulers)
         # An added rule can only refuse, so monotone refusals of nvFuser's schedulers remain valid.
         plain = [_without_rules(s) for s in self.schedulers]
-        self._refuses_as_nvfuser = all(s in SCHEDULERS or isinstance(s, OpenScheduler | ExprEval) for s in plain)
+        self._refuses_as_nvfuser = all(s in SCHEDULERS or isinstance(s, _OWN) for s in plain)
         self._lifted = frozenset(code for s in plain if isinstance(s, OpenScheduler) for code in s.lifted)
         self._memos: OrderedDict[int, _Memo] = OrderedDict()
         self._lock = new_lock()  # the explorer computes previews in a thread

@@ -1,6 +1,7 @@
 """The CPU of this machine as a device for predictions, with rates that are measured once and kept on disk."""
 
 import contextlib
+import functools
 from dataclasses import asdict
 from pathlib import Path
 
@@ -72,6 +73,13 @@ def _check(rates: HostRates) -> None:
 
 def caches_here() -> HostCaches:
     """Return the threads that kernels use here, and the caches as reported by the system, or typical ones."""
+    first, second, last = _caches()
+    return HostCaches(threads=threads_here(), first=first, second=second, last=max(last, 2 * second))
+
+
+@functools.cache
+def _caches() -> tuple[int, int, int]:
+    """Return the bytes of the caches at three levels; 0 for one that is neither reported nor typical."""
     sizes = {1: 32 * KIB, 2: 1024 * KIB, 3: 0}
     for place in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         with contextlib.suppress(OSError, ValueError):
@@ -82,7 +90,7 @@ def caches_here() -> HostCaches:
             if kind != "Instruction":
                 several = -(-processors() // _count(cores)) if level == "3" else 1  # a cache for each group of cores
                 sizes[int(level)] = int(size.removesuffix("K")) * KIB * several
-    return HostCaches(threads=threads_here(), first=sizes[1], second=sizes[2], last=max(sizes[3], 2 * sizes[2]))
+    return sizes[1], sizes[2], sizes[3]
 
 
 def _count(cores: str) -> int:

@@ -41,8 +41,12 @@ class Background:
         if not store.is_usable() or processors() < 2:
             return
         group: dict[str, Compilation] = {}
+        seen: set[str] = set()  # equal kernels are looked for once
         for kernel, cc in kernels:
-            if not kernel.kernel_ir.phases or kernel.source in self or ahead.is_compiled(kernel, cc):
+            if kernel.source in seen or not kernel.kernel_ir.phases:
+                continue
+            seen.add(kernel.source)
+            if kernel.source in self or ahead.is_compiled(kernel, cc):
                 continue
             with self._waiting.changed:
                 if not group:  # processes may have taken all earlier kernels, and dropped the group
