@@ -344,8 +344,8 @@ class _Vectorizer:
         rounds = _rounds(loop)
         self._slot = simplify(self._slot * rounds + Var(DataType.Index, loop.var), {})
         self._rounds *= rounds
-        inside = {s.name for s in walk(loop.body) if isinstance(s, ir.Let | ir.Reduce)}
-        self._varying |= {loop.var, *inside, *(s.var for s in walk(loop.body) if isinstance(s, ir.Loop))}
+        inside = {s.name for s in ir.walk(loop.body) if isinstance(s, ir.Let | ir.Reduce)}
+        self._varying |= {loop.var, *inside, *(s.var for s in ir.walk(loop.body) if isinstance(s, ir.Loop))}
         body = self._block(loop.body)
         self._slot, self._rounds, self._varying = outer
         ahead = _loads_ahead(body)
