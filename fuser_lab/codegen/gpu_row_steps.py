@@ -447,10 +447,10 @@ def write_section(
             for part in parts:
                 _write_steps(step, part, folds[1:] if online else folds, stored)
             if searches:
-                condition, found = searches
+                condition, rare = searches
                 with values.guard(condition):
                     for part in parts:
-                        _write_steps(replace(step, new={}, unscanned=(), grouped={}), part, found, ())
+                        _write_steps(replace(step, new={}, unscanned=(), grouped={}), part, rare, ())
     values.given = given_before
 
 

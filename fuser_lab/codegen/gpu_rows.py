@@ -272,7 +272,7 @@ def begun_with_lines(plan: RowPlan, groups: RowGroups) -> RowGroups:
 def passes_over(row: Row, after: Callable[[], None] | None = None) -> None:
     """Write the passes over one row, then the values of the whole row; ``after`` the last read of its last section."""
     plan, code, values = row.plan, row.code, row.code.values
-    first, passes, own = 0, plan.facts.passes, dict[Expr, Term]()
+    first, passes, is_seen = 0, plan.facts.passes, dict[Expr, Term]()
     carried = carried_values(values, [row.scans]) if row.scans else {}
     if plan.online is not None:
         _online(row, plan.online)
@@ -289,14 +289,14 @@ def passes_over(row: Row, after: Callable[[], None] | None = None) -> None:
             for scan in scans:  # elements beyond the row have no effect
                 with each_round(values, "slot", scan.elements.size) as slot:
                     values.put(scan.elements, slot, scan.identity)
-        folds = [replace(fold, matters=own.get(fold.expr)) for fold in open_folds(values, exprs)]
+        folds = [replace(fold, matters=is_seen.get(fold.expr)) for fold in open_folds(values, exprs)]
         for section in row.sections if number == 0 else reversed(row.sections):
             write_section(row, section, number, folds, stored)
             if after is not None and number == passes - 1 and section is row.sections[-1]:
                 after()
         shared = share(values, folds, plan.scope)
         close_folds(code, shared, row.groups.places)
-        own |= _has_extremes(row, folds, shared)
+        is_seen |= _has_extremes(row, folds, shared)
         for scan in scans:
             values.emit(Scan(
                 buffer=scan.elements, parts=plan.sections[0].count, each=plan.width, carry=carried[scan.expr],
@@ -315,9 +315,9 @@ def _has_extremes(row: Row, folds: Sequence[Fold], shared: Sequence[Fold]) -> di
         extreme = extreme_of_place(plan.facts.fusion, expr)
         for fold, whole in zip(folds, shared, strict=True):
             if fold.expr is extreme:
-                is_seen = apply("eq", fold.total, whole.total)
+                equal = apply("eq", fold.total, whole.total)
                 nan = apply("isnan", fold.total, dtype=DataType.Bool) if fold.total.dtype.is_float else None
-                has[expr] = values.let(f"{fold.name}_is_seen", is_seen if nan is None else is_seen | nan)
+                has[expr] = values.let(f"{fold.name}_is_seen", equal if nan is None else equal | nan)
     return has
 
 

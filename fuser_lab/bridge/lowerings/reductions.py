@@ -158,7 +158,7 @@ def _comparators(count: int) -> Iterator[tuple[int, int]]:
         span *= 2
 
 
-def _ordered(to: Emitter, x: Any) -> Any:
+def _keys_of(to: Emitter, x: Any) -> Any:
     """Return integers that have the order of the elements; a NaN is the largest, and -0 is less than 0."""
     ops = to.ops
     if not x.dtype.is_float:
@@ -170,14 +170,14 @@ def _ordered(to: Emitter, x: Any) -> Any:
 
 
 def _elements_of(to: Emitter, keys: Any, dtype: DataType) -> Any:
-    """Return the elements that have the keys of `_ordered`."""
+    """Return the elements that have the keys of `_keys_of`."""
     if dtype.is_float:
         bits = to.ops.where(to.ops.lt(keys, 0), to.ops.bitwise_xor(keys, keys.dtype.limits[1]), keys)
         keys = to.ops.bitcast(bits, dtype.compute)
     return to.cast(keys, dtype)
 
 
-def _sorted_parts(to: Emitter, keys: Any, axis: int) -> list[Any]:
+def _parts_by_rank(to: Emitter, keys: Any, axis: int) -> list[Any]:
     """Return the smallest integers along an axis, the second smallest, and so on, each with an axis of one element."""
     parts = [slice_of(to, keys, axis, place, place + 1) for place in range(to.shape(keys)[axis])]
     for low, high in _comparators(len(parts)):
@@ -188,7 +188,7 @@ def _sorted_parts(to: Emitter, keys: Any, axis: int) -> list[Any]:
 
 def _by_rank(to: Emitter, x: Any, axis: int) -> list[Any]:
     """Return the smallest elements along an axis, the second smallest, and so on, each with an axis of one element."""
-    return [_elements_of(to, part, x.dtype) for part in _sorted_parts(to, _ordered(to, x), axis)]
+    return [_elements_of(to, part, x.dtype) for part in _parts_by_rank(to, _keys_of(to, x), axis)]
 
 
 def _order(to: Emitter, x: Any, axis: int, descending: bool) -> Any:
@@ -199,10 +199,10 @@ def _order(to: Emitter, x: Any, axis: int, descending: bool) -> Any:
     ops, size = to.ops, to.shape(x)[axis]
     if not 1 < size <= _MOST_SORTED or x.dtype.itemsize > DataType.Int32.itemsize:
         return ops.argsort(x, axis, descending, True)
-    keys = to.cast(_ordered(to, ops.where(ops.eq(x, 0.0), 0.0, x) if x.dtype.is_float else x), DataType.Int)
+    keys = to.cast(_keys_of(to, ops.where(ops.eq(x, 0.0), 0.0, x) if x.dtype.is_float else x), DataType.Int)
     places = to.reshape(to.places(size), [size if at == axis else 1 for at in range(x.ndim)])
     keys = ops.add(ops.mul(ops.bitwise_not(keys) if descending else keys, _MOST_SORTED), places)
-    return ops.bitwise_and(ops.cat(_sorted_parts(to, keys, axis), axis), _MOST_SORTED - 1)
+    return ops.bitwise_and(ops.cat(_parts_by_rank(to, keys, axis), axis), _MOST_SORTED - 1)
 
 
 def _sortable(call: Call) -> str | None:
