@@ -145,11 +145,13 @@ def join_scatters(graph: Any) -> None:
         if len(node.all_input_nodes) != 2 or len(node.args) != 2 or node.kwargs:
             continue
         (first, _), (second, views) = sorted(map(_behind_views, node.args), key=lambda part: _adds_to_zeros(part[0]))
-        one, other = (scatter_of(part) for part in (first, second))
-        if one is None or other is None or one.combine != "add" or not _adds_to_zeros(second):
+        target, added = (scatter_of(part) for part in (first, second))
+        if target is None or added is None or target.combine != "add" or len(first.users) > 1:
+            continue
+        if not _adds_to_zeros(second):
             continue
         forms = [[(target_of(view), view.args[1:]) for view in _behind_views(part)[1]] for part in node.args]
-        if one.target != other.target or forms[0] != forms[1] or not may_add_over(one.target):
+        if target.target != added.target or forms[0] != forms[1] or not may_add_over(target.target):
             continue
         start = second.args[0]
         with graph.inserting_before(node):
