@@ -12,7 +12,7 @@ from fuser_lab.bridge.decompositions import is_named
 from fuser_lab.bridge.gpu_scatters import add_kernel, refusal
 from fuser_lab.bridge.partition import ADDED, Left
 from fuser_lab.bridge.requirement import torch_for
-from fuser_lab.bridge.scatters import Scatter, is_filled, number_of, scatter_of
+from fuser_lab.bridge.scatters import Scatter, is_filled, may_add_over, number_of, scatter_of
 from fuser_lab.bridge.torch_region import with_strides
 from fuser_lab.bridge.traced import Node, tensor_of
 from fuser_lab.errors import FuserLabError, RegionWarning, warn
@@ -22,13 +22,14 @@ from fuser_lab.targets import find, has_own_memory
 
 
 class AddCall:
-    """The additions of a node: called with the operands of ``scatter``, it returns the result in new memory.
+    """The additions of a node: called with the operands of ``scatter``, it returns the result.
 
-    The kernel is compiled at the first call, and launched on the current stream. Torch adds if it cannot be compiled.
+    The result is in new memory, or with ``over_start`` in that of the first operand, which nothing else reads. The
+    kernel is compiled at the first call, and launched on the current stream. Torch adds if it cannot be compiled.
     """
 
-    def __init__(self, node: Node, scatter: Scatter) -> None:
-        self.scatter, self._node = scatter, node
+    def __init__(self, node: Node, scatter: Scatter, *, over_start: bool = False) -> None:
+        self.scatter, self.over_start, self._node = scatter, over_start, node
         self._strides = tuple(tensor_of(operand).strides for operand in scatter.operands)
         self._launch: Callable[..., None] | None = None
         self._new: tuple[Callable[[], Any], ...] = ()  # make new memory: that of the result, and of the kernel
@@ -42,7 +43,7 @@ class AddCall:
         if self._launch is None:
             return self._by_torch(operands)
         laid = [x if x.stride() == s else with_strides(x, s) for x, s in zip(operands, self._strides, strict=True)]
-        made = [new() for new in self._new]
+        made = [*laid[: self.over_start], *(new() for new in self._new)]
         self._launch(*[x.data_ptr() for x in (*laid, *made)])
         return made[0]
 
@@ -52,7 +53,7 @@ class AddCall:
         torch, target = torch_for("fuser_lab.bridge"), self.scatter.target
         try:
             memory = _memory(target.device)
-            kernel = add_kernel(self.scatter, memory.gpu)
+            kernel = add_kernel(self.scatter, memory.gpu, over_start=self.over_start)
             ir = kernel.kernel_ir
             names = [buffer.name for buffer in (*ir.inputs, *ir.outputs, *ir.workspace)]
             put, start = address_words(memory.calls(kernel), names)
@@ -61,7 +62,7 @@ class AddCall:
             warn(f"torch runs {self.scatter.op}, because its kernel does not run: {error}", RegionWarning)
             return
         empty = empty_strided(target.device)
-        forms = [(target.shape, target.strides, target.dtype)]
+        forms = [] if self.over_start else [(target.shape, target.strides, target.dtype)]
         forms += [((buffer.size,), (1,), TORCH_OF[buffer.dtype]) for buffer in ir.workspace]
         self._new = tuple(partial(empty, shape, strides, getattr(torch, dtype)) for shape, strides, dtype in forms)
 
@@ -100,7 +101,7 @@ def add_calls(left: Sequence[Left], by_torch: frozenset[str]) -> tuple[AddCalls,
 
     ``by_torch`` are the names of the ops that torch runs in any case.
     """
-    calls: dict[Node, AddCall] = {}
+    scatters: dict[Node, Scatter] = {}
     told: list[Left] = []
     for each in left:
         scatter = None if is_named(each.op, by_torch) else scatter_of(each.node)
@@ -108,14 +109,22 @@ def add_calls(left: Sequence[Left], by_torch: frozenset[str]) -> tuple[AddCalls,
         if scatter is not None and has_own_memory(scatter.target.device):
             refused = refusal(scatter)
             if refused is None:
-                calls[each.node] = AddCall(each.node, scatter)
+                scatters[each.node] = scatter
             reason = ADDED if refused is None else f"{reason}; {refused}"
         told.append(replace(each, reason=reason))
-    scatters = {node: call.scatter for node, call in calls.items()}
+    calls = {
+        node: AddCall(node, scatter, over_start=_is_over_start(scatter, scatter.start, scatters))
+        for node, scatter in scatters.items()
+    }
     filled = {read for node in calls for read in node.all_input_nodes if is_filled(read, scatters)}
     filled |= {of for node in filled for of in node.all_input_nodes if number_of(of) is not None
                and filled.issuperset(of.users)}
     return AddCalls(of=calls, filled=filled), told
+
+
+def _is_over_start(scatter: Scatter, start: Any, scatters: Collection[Node]) -> bool:
+    """Whether a kernel adds to the result of another one, ``start``, which nothing else reads."""
+    return start in scatters and len(start.users) == 1 and scatter.combine == "add" and may_add_over(scatter.target)
 
 
 def _memory(device: str) -> Any:

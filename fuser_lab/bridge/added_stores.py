@@ -15,7 +15,6 @@ from typing import Any
 from fuser_lab.bridge.add_calls import AddCall
 from fuser_lab.bridge.gpu_scatters import adding_kernel
 from fuser_lab.bridge.region import Region
-from fuser_lab.bridge.scatters import Scatter
 from fuser_lab.bridge.tensor_forms import Form
 from fuser_lab.bridge.torch_region import TorchRegion
 from fuser_lab.bridge.traced import Node, writes
@@ -33,7 +32,7 @@ class AddedStore:
     """A write at positions by a region: its node, and the base of its source, which is not stored.
 
     ``words`` hold the addresses of the operands but the source, then that of the result; ``sums`` is memory for sums
-    that are not the result.
+    that are not the result. The result is in the memory of ``over``, if that is a tensor.
     """
 
     operands: tuple[Node, ...]
@@ -41,6 +40,7 @@ class AddedStore:
     stored: Node
     words: tuple[Any, ...]
     sums: tuple[Block, ...]
+    over: Node | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,24 +76,26 @@ def adding_regions(
             continue
         stores: list[AddedStore] = []
         launches = run.launches
-        for number, stored in enumerate(region.output_nodes, len(region.input_nodes)):
-            (reader, *others) = readers.get(stored, [None])
-            call = adds.get(reader)
-            if reader is None or call is None or others:
-                continue
+        only = [(reader, stored) for stored in region.output_nodes for reader, *others in [readers.get(stored, [None])]
+                if reader in adds and not others]
+        for reader, stored in sorted(only, key=lambda pair: place[pair[0]]):
+            call = adds[reader]
             *operands, source = call.scatter.operands
             if source is not call.scatter.source or forms[source][0] is not stored or forms[source][1][2]:
                 continue
             between = units[place[region] : place[reader]]
-            if any(place[forms[node][0]] >= place[region] for node in operands) or any(
+            before = {each.node for each in stores} if call.over_start else set()
+            if any(place[forms[node][0]] >= place[region] and node not in before for node in operands) or any(
                     not isinstance(unit, Region) and writes(unit) for unit in between):
                 continue
+            number = len(region.input_nodes) + region.output_nodes.index(stored)
             words = [id(word) for at, word in run.words if at == number]
-            made = _launches_that_write(launches, words, call.scatter, region.prepared.memory)
+            made = _launches_that_write(launches, words, call, region.prepared.memory)
             if made is not None:
                 launches, new, sums = made
-                stores.append(
-                    AddedStore(operands=tuple(operands), node=reader, stored=stored, words=new, sums=sums))
+                over = operands[0] if call.over_start else None
+                stores.append(AddedStore(
+                    operands=tuple(operands), node=reader, stored=stored, words=new, sums=sums, over=over))
         if stores:
             adding[region] = AddingRegion(
                 stores=tuple(stores), call=functools.partial(Launches(launches), run.stream))
@@ -101,7 +103,7 @@ def adding_regions(
 
 
 def _launches_that_write(
-    launches: Sequence[Launch], stored: Sequence[int], scatter: Scatter, memory: Any,
+    launches: Sequence[Launch], stored: Sequence[int], call: AddCall, memory: Any,
 ) -> tuple[tuple[Launch, ...], tuple[Any, ...], tuple[Block, ...]] | None:
     """Return launches of which those that store a source write it at positions, the words of new buffers, and sums.
 
@@ -115,7 +117,7 @@ def _launches_that_write(
     group = [launch for launch in launches if launch.generated is generated]
     if generated is None or len(group) != len(generated.kernel_ir.phases):
         return None
-    kernel = adding_kernel(scatter, generated, name, memory.gpu)
+    kernel = adding_kernel(call.scatter, generated, name, memory.gpu, over_start=call.over_start)
     if kernel is None:
         return None
     try:
@@ -133,5 +135,5 @@ def _launches_that_write(
     )
     first = launches.index(group[0])
     rest = (launch for launch in launches[first:] if launch not in group)
-    adding = (call.launch(Environment(), words) for call in calls)
+    adding = (each.launch(Environment(), words) for each in calls)
     return (*launches[:first], *adding, *rest), tuple(new.values()), sums

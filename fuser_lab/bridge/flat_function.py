@@ -100,7 +100,7 @@ class FunctionWriter:
         self._returned = {node for unit in units if not isinstance(unit, Region) and unit.op == "output"
                           for node in unit.all_input_nodes}
         self._adding = adding_regions(units, self._runs, adds.of, self._form)
-        self._added = {each.node for region in self._adding.values() for each in region.stores}
+        self._added = {each.node: each.over for region in self._adding.values() for each in region.stores}
         kernels = kernels_of({region: run for region, run in self._runs.items() if region not in self._adding})
         self._ordered = in_lists(units, kernels, self._read_bases)
         places = {node: (base, form[2]) for node, (base, form) in self._form.items()}
@@ -501,9 +501,10 @@ class FunctionWriter:
     def _made_by_region(self, node: Node) -> None:
         """Emit new memory for a result, in the first form that reads all of it, or take that of an argument."""
         traced = self._form[node][1]
-        if node in self._in_place.arguments:
+        over = self._in_place.arguments.get(node) or self._added.get(node)
+        if over is not None:
             shape, strides, _ = traced
-            self._bases[node] = _Base(self._bases[self._in_place.arguments[node]].name, shape, strides)
+            self._bases[node] = _Base(self._bases[over].name, shape, strides)
             return
         # A returned tensor must not be a view of another one.
         read = () if node in self._returned else self._seen.get(node, ())

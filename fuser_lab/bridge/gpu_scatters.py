@@ -173,10 +173,14 @@ def _replacing_visits(count: int, size: int) -> Visits:
     return Visits(count=count, threads=BLOCK_THREADS, blocks=1, rounds=rounds)
 
 
-def add_kernel(scatter: Scatter, device: Device) -> GeneratedKernel:
-    """Return the kernel of writes; its buffers are the operands in order, the result, and ``sums`` if separate."""
-    made = _Additions.of(scatter, device, [f"x{number}" for number, _ in enumerate(scatter.operands)])
-    phases = (made.add(),) if made.is_alone else (made.fill(), made.add(), *made.rounding())
+def add_kernel(scatter: Scatter, device: Device, *, over_start: bool = False) -> GeneratedKernel:
+    """Return the kernel of writes; its buffers are the operands in order, the result, and ``sums`` if separate.
+
+    With ``over_start``, the result is in the memory of what is added to.
+    """
+    names = [f"x{number}" for number, _ in enumerate(scatter.operands)]
+    made = _Additions.of(scatter, device, names, over_start=over_start)
+    phases = (made.add(),) if made.is_alone or over_start else (made.fill(), made.add(), *made.rounding())
     return generated_from(
         Kernel(
             name=scatter.op, target=with_blocks().name, scheduler=SchedulerType.EXPR_EVAL, scalars=(), phases=phases,
@@ -187,16 +191,16 @@ def add_kernel(scatter: Scatter, device: Device) -> GeneratedKernel:
 
 
 def adding_kernel(
-    scatter: Scatter, generated: GeneratedKernel, stored: str, device: Device,
+    scatter: Scatter, generated: GeneratedKernel, stored: str, device: Device, *, over_start: bool = False,
 ) -> GeneratedKernel | None:
     """Return a kernel that writes at positions what another one stores as their source.
 
     Its last inputs are the other operands of the write, its last output is the result; ``sums``, if separate, is the
-    last workspace. None if the kernel reads what it stores, or the write does not take each element once, or tables in
-    shared memory save additions.
+    last workspace. ``over_start`` is that of `add_kernel`. None if the kernel reads what it stores, or the write does
+    not take each element once, or tables in shared memory save additions.
     """
     kernel, names = generated.kernel_ir, [f"{stored}_x{number}" for number, _ in enumerate(scatter.operands[:-1])]
-    made = _Additions.of(scatter, device, [*names, stored], f"{stored}_")
+    made = _Additions.of(scatter, device, [*names, stored], f"{stored}_", over_start=over_start)
     size = next(buffer.size for buffer in kernel.outputs if buffer.name == stored)
     steps = [prod(extent for extent, _ in made.loops[place + 1 :]) for place in range(len(made.loops))]
     takes_each = steps == [along[0] for _, along in made.loops] and steps[0] * made.loops[0][0] == size
@@ -224,9 +228,10 @@ def adding_kernel(
         replace(phase, body=rewrite(phase.body), buffers=(*(b for b in phase.buffers if b.name != stored), *written))
         if any(buffer.name == stored for buffer in phase.buffers) else phase for phase in kernel.phases
     )
+    phases = phases if over_start else (made.fill(), *phases, *made.rounding())
     return generated_from(
         replace(
-            kernel, phases=(made.fill(), *phases, *made.rounding()), inputs=(*kernel.inputs, *made.inputs[:-1]),
+            kernel, phases=phases, inputs=(*kernel.inputs, *made.inputs[:-1]),
             outputs=(*(b for b in kernel.outputs if b.name != stored), made.result),
             workspace=(*kernel.workspace, *made.workspace), ops=(*kernel.ops, (scatter.op, scatter.op)),
         ),
@@ -255,14 +260,16 @@ class _Additions:
     sums: Buffer
 
     @classmethod
-    def of(cls, scatter: Scatter, device: Device, names: Iterable[str], prefix: str = "") -> "_Additions":
+    def of(
+        cls, scatter: Scatter, device: Device, names: Iterable[str], prefix: str = "", *, over_start: bool,
+    ) -> "_Additions":
         """Return the launches of a write; ``names`` are those of the operands' buffers, others begin with a prefix."""
         left = iter(names)
 
         def read(value: Any) -> Buffer | None:
             return _buffer(next(left), tensor_of(value), Role.INPUT) if is_read(value) else None
 
-        sums = result = _buffer(f"{prefix}result", scatter.target, Role.OUTPUT)
+        sums = result = _buffer(f"{prefix}result", scatter.target, Role.UPDATED if over_start else Role.OUTPUT)
         if scatter.combine and (dtype := _SUMS[scatter.target.dtype]) is not result.dtype:
             sums = Buffer(name=f"{prefix}sums", dtype=dtype, size=result.size, role=Role.WORKSPACE)
         loops = _in_order(
@@ -537,7 +544,7 @@ _BLOCK, _THREAD = Var(DataType.Index, "block"), Var(DataType.Index, "thread")
 
 def _buffer(name: str, tensor: TracedTensor, role: Role) -> Buffer:
     dtype = DTYPES[tensor.dtype]
-    alignment = ALIGNED if role is Role.OUTPUT else dtype.itemsize
+    alignment = dtype.itemsize if role is Role.INPUT else ALIGNED
     return Buffer(name=name, dtype=dtype, size=span_of(tensor), role=role, alignment=alignment)
 
 

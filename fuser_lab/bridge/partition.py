@@ -18,7 +18,7 @@ from fuser_lab.bridge.parts import parts_as_views, read_operands_of_cats
 from fuser_lab.bridge.pools import forget_offsets, use_offsets
 from fuser_lab.bridge.repeats import merge_calls
 from fuser_lab.bridge.requirement import torch_for
-from fuser_lab.bridge.scatters import broadcast_fills
+from fuser_lab.bridge.scatters import broadcast_fills, join_scatters
 from fuser_lab.bridge.traced import (
     SYMBOLIC,
     Node,
@@ -89,6 +89,7 @@ def prepare(gm: Any) -> tuple[Node, ...]:
     join_sums(gm.graph)
     gather_operands(gm.graph)
     read_operands_of_cats(gm.graph)
+    join_scatters(gm.graph)
     broadcast_fills(gm)
     return section_starts(gm.graph.nodes)
 

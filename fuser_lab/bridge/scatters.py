@@ -16,6 +16,7 @@ from fuser_lab.bridge.traced import Node, target_of, tensor_of, traced_tensor
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.scalar import Number
 from fuser_lab.ir.term import Const, Term, cast
+from fuser_lab.targets import has_own_memory
 
 INDEX_DTYPES = frozenset({"int32", "int64"})  # of positions
 _COMBINED = {"sum": "add", "amax": "max", "amin": "min"}
@@ -133,6 +134,61 @@ def is_filled(node: Node, scatters: Mapping[Node, Scatter]) -> bool:
     if not node.users or (number_of(node) is None and not isinstance(_source(node), Counted)):
         return False
     return all(user in scatters and node not in scatters[user].operands for user in node.users)
+
+
+def join_scatters(graph: Any) -> None:
+    """Rewrite sums of two scatters on a GPU as one that adds to the result of the other.
+
+    They are gradients of a table that is read twice, such as at both ends of edges. Equal views of both become one.
+    """
+    for node in list(graph.find_nodes(op="call_function", target=torch_for("fuser_lab.bridge").ops.aten.add.Tensor)):
+        if len(node.all_input_nodes) != 2 or len(node.args) != 2 or node.kwargs:
+            continue
+        (first, _), (second, views) = sorted(map(_behind_views, node.args), key=lambda part: _adds_to_zeros(part[0]))
+        target, added = (scatter_of(part) for part in (first, second))
+        if target is None or added is None or target.combine != "add" or len(first.users) > 1:
+            continue
+        if not _adds_to_zeros(second):
+            continue
+        forms = [[(target_of(view), view.args[1:]) for view in _behind_views(part)[1]] for part in node.args]
+        if target.target != added.target or forms[0] != forms[1] or not may_add_over(target.target):
+            continue
+        start = second.args[0]
+        with graph.inserting_before(node):
+            value = graph.node_copy(second)
+            value.args = (first, *second.args[1:])
+            for view in reversed(views):
+                shape, value = view.args[1:], graph.node_copy(view, {view.args[0]: value}.__getitem__)
+                assert value.args[1:] == shape
+        dead = [node, *(part for operand in node.args for part in _behind_views(operand)[1]), second]
+        node.replace_all_uses_with(value)
+        for part in (*dead, start):
+            if not part.users:
+                graph.erase_node(part)
+
+
+def may_add_over(target: TracedTensor) -> bool:
+    """Whether a kernel on a GPU may add to the result of another one: sums of 16-bit floats are not the result."""
+    return has_own_memory(target.device) and target.dtype not in {"float16", "bfloat16"}
+
+
+def _behind_views(node: Node) -> tuple[Node, list[Node]]:
+    """Return what is behind views that have one reader each, and these views."""
+    views: list[Node] = []
+    while target_of(node) in _VIEWS and len(node.users) == 1:
+        views.append(node)
+        node = node.args[0]
+    return node, views
+
+
+def _adds_to_zeros(node: Node) -> bool:
+    """Whether a node, which has one reader, adds at positions of zeros that are its first argument."""
+    scatter = scatter_of(node) if len(node.users) == 1 and node.args else None
+    return scatter is not None and scatter.combine == "add" and isinstance(scatter.start, int) and (
+        scatter.start == 0 and scatter.op != "embedding_dense_backward")
+
+
+_VIEWS = frozenset({"aten.view.default", "aten.reshape.default", "aten._unsafe_view.default"})
 
 
 def broadcast_fills(gm: Any) -> None:

@@ -12,7 +12,7 @@ import pytest
 from needs import needs
 from stand_in_gpu import Launched, StandIn, stand_in_gpu
 
-from fuser_lab.bridge import add_calls, host_scatters
+from fuser_lab.bridge import add_calls, host_scatters, scatters
 from fuser_lab.bridge.gpu_scatters import add_kernel
 from fuser_lab.bridge.partition import ADDED
 from fuser_lab.bridge.scatters import scatter_of
@@ -171,6 +171,7 @@ def as_on_a_gpu() -> Iterator[Launched]:
     with (
         stand_in_gpu() as launched, mock.patch.object(add_calls, "has_own_memory", return_value=True),
         mock.patch.object(host_scatters, "is_on_host", return_value=False),
+        mock.patch.object(scatters, "has_own_memory", return_value=True),
         mock.patch.object(add_calls, "_memory", return_value=StandIn(launched)),
     ):
         yield launched
@@ -278,6 +279,24 @@ def test_a_region_writes_at_positions_what_only_a_scatter_reads(name: str, dtype
     exact = function(*[v.double() if v.is_floating_point() else v for v in values])
     tolerance = {"bfloat16": 0.04}.get(dtype, 1e-5)
     torch.testing.assert_close(results, exact, rtol=tolerance, atol=tolerance, check_dtype=False)
+
+
+@pytest.mark.parametrize("width", [64, 63])  # the region writes at positions, or kernels of their own do
+def test_gradients_of_both_ends_of_edges_are_added_in_one_memory(width: int) -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+
+    def ends(x: Any, w: Any, i: Any) -> Any:
+        return (x[i[0]] * x[i[1]] * w).sin()
+
+    values = floats(ROWS, width), floats(EDGES, width), ints(0, ROWS, 2, EDGES)
+    with as_on_a_gpu() as launched:
+        compiled = torch.compile(ends, backend="fuser_lab", fullgraph=True)
+        for _ in range(3):
+            before = len(launched.phases)
+            torch.testing.assert_close(stepped(compiled, *values), stepped(ends, *values))
+    names = [phase.name for phase in launched.phases[before:] if "index_put" in phase.name]
+    assert names == ["index_put_fill", *["index_put_add"] * (2 if width == 63 else 0)]
 
 
 @pytest.mark.parametrize("why", ["deterministic", "dtype", "largest", "option", "compiler"])
