@@ -57,6 +57,7 @@ def nests_in(phase: Phase) -> tuple[Block, ...]:
 
 
 def _loop_over_blocks(phase: Phase) -> Loop:
-    (loop,) = phase.body
+    """Return the loop over the blocks of a phase, which compute its scalars first."""
+    *scalars, loop = phase.body
     assert isinstance(loop, Loop)
-    return loop
+    return replace(loop, body=(*scalars, *loop.body))
