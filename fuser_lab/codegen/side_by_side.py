@@ -11,11 +11,12 @@ Such a launch takes less time than one for each nest, and no nest waits for the 
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 
 from fuser_lab.codegen.kernel_ir import Block, If, Let, Loop, Phase, rewrite_statements
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir.term import Apply, Var, apply, index
+from fuser_lab.ir.term import Apply, Term, Var, apply, index
 
 
 def side_by_side(phases: Sequence[Phase]) -> Phase:
@@ -27,7 +28,7 @@ def side_by_side(phases: Sequence[Phase]) -> Phase:
     bodies = [loops[0].body]
     for number, (loop, start) in enumerate(zip(loops[1:], starts[1:], strict=True), 1):
         own, before = Var(DataType.Index, f"{loop.var}_{number}"), Var(DataType.Index, loop.var)
-        body = rewrite_statements(loop.body, {before: own}.get)
+        body = rewrite_statements(loop.body, partial(_renamed, before, own))
         bodies.append((Let(name=own.name, value=apply("max", block - start, index(0))), *body))  # known to be positive
     body = bodies.pop()
     for then, start in zip(reversed(bodies), reversed(starts[1:]), strict=True):
@@ -54,6 +55,10 @@ def nests_in(phase: Phase) -> tuple[Block, ...]:
                     case _:
                         break
     return (*nests, body)
+
+
+def _renamed(before: Var, after: Var, term: Term) -> Term | None:
+    return after if term == before else None
 
 
 def _loop_over_blocks(phase: Phase) -> Loop:
