@@ -11,7 +11,17 @@ from typing import Any
 from fuser_lab.bridge.lists import ListedRegions, kernels_of
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.traced import Node, is_write_back
-from fuser_lab.codegen.kernel_ir import Load, Phase, Store, VectorLoad, VectorStore, every_term, walk
+from fuser_lab.codegen.kernel_ir import (
+    Load,
+    Phase,
+    Store,
+    VectorLoad,
+    VectorStore,
+    accesses_of,
+    every_term,
+    walk,
+)
+from fuser_lab.codegen.side_by_side import nests_in
 from fuser_lab.runtime.cpu.host_ready import HostRun
 from fuser_lab.runtime.gpu.ready import DirectRun
 from fuser_lab.schedule.state import Style
@@ -25,9 +35,12 @@ def may_overwrite(phase: Phase, source: str, target: str) -> bool:
     """Whether a kernel may have two buffers in one memory: elements of ``source`` are read before they are written.
 
     Such a kernel computes its elements separately: each element of ``target`` is written once, by one thread. Another
-    thread reads no element that this one writes if all reads are at the position of a later write.
+    thread reads no element that this one writes if all reads are at the position of a later write, in the same nest.
     """
     if phase.schedule is None or phase.schedule.style is not Style.ELEMENTS:
+        return False
+    walked = ((buffer.name for s in walk(nest) for buffer, _ in accesses_of(s)) for nest in nests_in(phase))
+    if sum(not {source, target}.isdisjoint(names) for names in walked) > 1:
         return False
     reads: dict[object, int] = {}  # the last statement that reads at a position
     writes: dict[object, int] = {}  # the first one that writes there

@@ -318,8 +318,6 @@ class CudaEmitter(Emitter):
                 self._words.add(statement.name)
                 self._line(f"{statement.name} = index32({self.term(statement.value)})", statement.origin)
                 return
-            if isinstance(statement.value, Var) and statement.value.name in self._words:
-                self._words.add(statement.name)
         if isinstance(statement, If) and (sides := _alternatives(statement)):
             self._load_one_of(sides, statement.origin)
             self._next += len(list(walk((statement,)))) - 1

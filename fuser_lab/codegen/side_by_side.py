@@ -1,10 +1,9 @@
 """Independent nests as one launch: each nest has blocks of its own, which run at the same time as those of the others.
 
-    if any_block < 24:
-        block = any_block
+    if block < 24:
         ...                         the first nest
     else:
-        block = any_block - 24
+        block_1 = block - 24
         ...                         the second nest
 
 Such a launch takes less time than one for each nest, and no nest waits for the last block of another.
@@ -12,35 +11,58 @@ Such a launch takes less time than one for each nest, and no nest waits for the 
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 
-from fuser_lab.codegen.kernel_ir import Block, If, Let, Loop, Phase
+from fuser_lab.codegen.kernel_ir import Block, If, Let, Loop, Phase, rewrite_statements
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir.term import Term, Var, apply, index
-from fuser_lab.ir.transform import ParallelType
-
-_ANY = Var(DataType.Index, "any_block")  # the number of a block among those of all nests
+from fuser_lab.ir.term import Apply, Term, Var, apply, index
 
 
 def side_by_side(phases: Sequence[Phase]) -> Phase:
     """Return one launch for phases of which none reads what another one writes, with blocks of one shape."""
     first = phases[0]
     *starts, blocks = accumulate((phase.launch.blocks for phase in phases), initial=0)
-    body = _of_its_blocks(phases[-1], starts[-1])
-    for number in reversed(range(len(phases) - 1)):
-        then = _of_its_blocks(phases[number], starts[number])
-        body = (If(condition=apply("lt", _ANY, index(starts[number + 1])), then=then, otherwise=body),)
+    loops = [_loop_over_blocks(phase) for phase in phases]
+    block = Var(DataType.Index, loops[0].var)
+    bodies = [loops[0].body]
+    for number, (loop, start) in enumerate(zip(loops[1:], starts[1:], strict=True), 1):
+        own, before = Var(DataType.Index, f"{loop.var}_{number}"), Var(DataType.Index, loop.var)
+        body = rewrite_statements(loop.body, partial(_renamed, before, own))
+        bodies.append((Let(name=own.name, value=apply("max", block - start, index(0))), *body))  # known to be positive
+    body = bodies.pop()
+    for then, start in zip(reversed(bodies), reversed(starts[1:]), strict=True):
+        body = (If(condition=apply("lt", block, index(start)), then=then, otherwise=body),)
     return replace(
         first, buffers=tuple(dict.fromkeys(buffer for phase in phases for buffer in phase.buffers)),
         scalars=tuple(dict.fromkeys(scalar for phase in phases for scalar in phase.scalars)),
-        body=(Loop(var=_ANY.name, start=index(0), stop=index(blocks), parallel=ParallelType.grid_x, body=body),),
-        launch=replace(first.launch, blocks=blocks),
+        body=(replace(loops[0], stop=index(blocks), body=body),), launch=replace(first.launch, blocks=blocks),
     )
 
 
-def _of_its_blocks(phase: Phase, start: int) -> Block:
-    """Return what a block does of a phase whose first block has the number ``start``."""
-    (loop,) = phase.body
+def nests_in(phase: Phase) -> tuple[Block, ...]:
+    """Return the statements of each nest of a launch."""
+    body, nests = phase.body, list[Block]()
+    match body:
+        case (Loop(var=block, body=body),):
+            while True:
+                match body:
+                    case (If(condition=Apply(_, "lt", (Var(_, name), _)), then=then, otherwise=otherwise),) if (
+                        name == block and otherwise
+                    ):
+                        nests.append(then)
+                        body = otherwise
+                    case _:
+                        break
+    return (*nests, body)
+
+
+def _renamed(before: Var, after: Var, term: Term) -> Term | None:
+    return after if term == before else None
+
+
+def _loop_over_blocks(phase: Phase) -> Loop:
+    """Return the loop over the blocks of a phase, which compute its scalars first."""
+    *scalars, loop = phase.body
     assert isinstance(loop, Loop)
-    number: Term = apply("max", _ANY - start, index(0)) if start else _ANY  # a number that is known not to be negative
-    return (Let(name=loop.var, value=number), *loop.body)
+    return replace(loop, body=(*scalars, *loop.body))

@@ -8,8 +8,11 @@ from backend.fusions import D, S, build, numbers
 from unit.codegen.test_gpu_reductions import check
 
 import fuser_lab as fl
+from fuser_lab.bridge.in_place import may_overwrite
 from fuser_lab.codegen.pipeline import without_comments
+from fuser_lab.codegen.side_by_side import nests_in
 from fuser_lab.cost.device import H200
+from tests.agreement import lock_step
 from tests.kernels import generate, lower
 
 
@@ -59,3 +62,28 @@ def test_a_thread_computes_one_element_of_long_functions_if_others_are_free(op: 
     few, many = (lower(fusion, S.POINTWISE, "cuda", "kernel").nests for fusion in fusions)
     assert few[0].schedule.vector == width
     assert many[0].schedule.vector == np.dtype("f8").itemsize * 2 // dtype.itemsize
+
+
+def test_each_nest_computes_the_scalars_that_it_reads() -> None:
+    def scaled(fd: Any, x: Any, s: Any) -> tuple[Any, ...]:
+        root = fd.ops.sqrt(s)
+        return fd.ops.mul(x, root), fd.ops.mul(fd.ops.slice(x, [0, 0], [1, 31]), fd.ops.add(root, 1.0))
+
+    with fl.FusionDefinition() as fd:
+        outs = scaled(fd, fd.define_tensor([7, 31], contiguity=True), fd.define_scalar(None))
+        for out in outs:
+            fd.add_output(out)
+    x = numbers((7, 31), D.Float)
+    plan = fl.segment(fd, [x, 2.0], schedulers=fl.OPEN_SCHEDULERS)
+    for got, expected in zip(lock_step(plan, [x, 2.0], "cuda"), (x * 2**0.5, x[:1] * (2**0.5 + 1)), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_result_overwrites_an_argument_that_only_its_own_nest_reads(together: bool) -> None:
+    def updated(fd: Any, x: Any, y: Any) -> tuple[Any, ...]:
+        return fd.ops.add(x, y), fd.ops.exp(fd.ops.slice(x if together else y, [0, 0], [1, 31]))
+
+    (phase,) = lower(build(updated, [(7, 31)] * 2, D.Float), S.RESIZE, "cuda", "kernel").phases
+    assert len(nests_in(phase)) == 2
+    assert may_overwrite(phase, "T0", "T2") is not together
