@@ -170,9 +170,10 @@ class Values:
 
     def fresh(self, base: str) -> str:
         """Return a name that no open block uses."""
-        open_blocks = tuple(self.scope.outward())
+        blocks = (names for scope in self.scope.outward() for names in (scope.names, scope.binds, scope.reserved))
+        used = tuple(filter(None, blocks))
         name, number = base, 1
-        while any(name in scope.names or name in scope.binds or name in scope.reserved for scope in open_blocks):
+        while any(name in names for names in used):
             name, number = f"{base}_{number}", number + 1
         self.scope.names.add(name)
         return name
@@ -248,9 +249,11 @@ class Values:
         at = self.simplified(index)
         key = (tensor.name, at)
         self.asked.add(key)
-        for scope in self.scope.outward():
+        scope: Scope | None = self.scope
+        while scope is not None:  # without a generator: most of the time of planning is spent here
             if key in scope.values:
                 return scope.values[key]
+            scope = scope.parent
         check_time()
         self._left -= 1
         if self._left < 0:

@@ -1,8 +1,9 @@
 """How many elements a thread should move at a time: the accesses to memory that vectors of a size would make."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
 
 from fuser_lab.codegen.index_math import ACCESS_BYTES, Access, access_of, linear, resolve, variables
 from fuser_lab.codegen.kernel_ir import Block, Buffer, Let, Load, Store, every_term, walk
@@ -45,20 +46,21 @@ def best_width(trial: Callable[[int], Block], name: str, bytes_per_cycle: float)
     ``bytes_per_cycle``, spends on the large buffers. That is so where several accesses load adjacent elements, or
     elements a few apart, as of a small matrix whose rows are the elements of the result.
     """
-    trial = cache(trial)
-    single = list(accesses(trial(1), name))
+    looked_at = cache(lambda size: _Accesses(statements=trial(size), name=name, size=size))
+    single = [access for access, _, _ in looked_at(1).each]
     largest = max((a.buffer.nbytes for a in single), default=0)
     large = [a for a in single if a.buffer.nbytes * SMALL >= largest]
     # An access of the widest dtype fills one hardware access; small buffers may need several. An element that a whole
     # chunk needs is one access, however wide the chunk is.
-    best, least, size = 1, float("inf"), 1
-    while size <= ACCESS_BYTES:
-        statements = trial(size)
-        apart = (a.buffer for a in accesses(statements, name) if a.step != 0)
-        widest = max((b.dtype.itemsize for b in apart if b.nbytes * SMALL >= largest), default=ACCESS_BYTES)
-        if size > 1 and size * widest > ACCESS_BYTES:
+    best, least, size, widest = 1, float("inf"), 1, 1
+    while size * widest <= ACCESS_BYTES:  # elements that are apart in a chunk are apart in a larger one
+        read = looked_at(size)
+        apart = (a.buffer for a, _, _ in read.each if a.step != 0)
+        if size > 1:
+            widest = max((b.dtype.itemsize for b in apart if b.nbytes * SMALL >= largest), default=ACCESS_BYTES)
+        if size * widest > ACCESS_BYTES:
             break
-        cost = _cost(statements, name, size)
+        cost = _cost(read)
         if cost <= least:
             best, least = size, cost
         size *= 2
@@ -66,7 +68,7 @@ def best_width(trial: Callable[[int], Block], name: str, bytes_per_cycle: float)
     moving = sum(b.dtype.itemsize for b in {a.buffer for a in large if a.step != 0}) / bytes_per_cycle
 
     def cycles(size: int) -> float:
-        lines = sum(_lines(access, step, size) for access, step in _distances(trial(size), name, size))
+        lines = sum(_lines(access, step, size) for access, step in _distances(looked_at(size)))
         return max(moving, lines / _LINES / size, _STARTING / (WARP * size))
 
     return min((1 << n for n in reversed(range(best.bit_length()))), key=cycles)
@@ -83,20 +85,46 @@ def stores_singly(statements: Block, name: str, size: int) -> bool:
     )
 
 
-def _distances(statements: Block, name: str, size: int) -> Iterator[tuple[Access, int]]:
+@dataclass(frozen=True, kw_only=True)
+class _Accesses:
+    """The accesses of statements to tensors, as progressions with the variable ``name`` of ``size`` elements."""
+
+    statements: Block
+    name: str
+    size: int
+
+    @cached_property
+    def each(self) -> tuple[tuple[Access, Term, Load | None], ...]:
+        """Each access, its position, and the load if it is one."""
+        found = tensor_accesses(self.statements)
+        return tuple((access_of(buffer, position, self.name), position, load) for buffer, position, load in found)
+
+    @cached_property
+    def windows(self) -> tuple[dict[Key, tuple[Window, ...]], Loops]:
+        """The windows that the statements read."""
+        lets = frozenset(s.name for s in walk(self.statements) if isinstance(s, Let))
+        loops = Loops(name=self.name, inside=lets, definitions={}, data=made_of_data(self.statements))
+        return windows_of(self.statements, self.size, loops), loops
+
+    def is_in_window(self, load: Load | None, values: Iterable[int]) -> bool:
+        """Whether a window has the element of a load in the iteration with some value of the variable."""
+        windows, loops = self.windows
+        return load is not None and bool(windows) and any(window_of(load, value, windows, loops) for value in values)
+
+
+def _distances(read: _Accesses) -> Iterator[tuple[Access, int]]:
     """Yield accesses whose elements have constant distances, and the distances, without accesses by windows."""
-    windows, loops = _windows(statements, name, size)
-    positions = Counter(buffer for buffer, _ in {(buffer, at) for buffer, at, _ in tensor_accesses(statements)})
-    for buffer, position, load in tensor_accesses(statements):
-        if has_loads(position) or (load is not None and window_of(load, 0, windows, loops)):
+    name = read.name
+    positions = Counter(buffer for buffer, _ in {(access.buffer, at) for access, at, _ in read.each})
+    for access, position, load in read.each:
+        if has_loads(position) or read.is_in_window(load, (0,)):
             continue
-        access = access_of(buffer, position, name)
         zeros = dict.fromkeys(variables(position), index(0))
         first, second = (linear(resolve(position, {**zeros, name: index(n)}), {}).constant for n in range(2))
         distance = abs(second - first)
         # One access to adjacent elements may be whole where they are aligned. Of several at other positions, some never
         # are.
-        if distance > 1 or access.step == 1 or (distance and positions[buffer] > 1):
+        if distance > 1 or access.step == 1 or (distance and positions[access.buffer] > 1):
             yield access, distance
 
 
@@ -106,20 +134,11 @@ def _lines(access: Access, step: int, size: int) -> float:
     return size // max(access.width(size), 1) * lines / WARP
 
 
-def _windows(statements: Block, name: str, size: int) -> tuple[dict[Key, tuple[Window, ...]], Loops]:
-    """Return the windows that the statements for ``size`` adjacent elements read."""
-    lets = frozenset(s.name for s in walk(statements) if isinstance(s, Let))
-    loops = Loops(name=name, inside=lets, definitions={}, data=made_of_data(statements))
-    return windows_of(statements, size, loops), loops
-
-
-def _cost(statements: Block, name: str, size: int) -> float:
+def _cost(read: _Accesses) -> float:
     """Return the memory accesses for each element, weighted by the bytes of their buffers."""
-    windows, loops = _windows(statements, name, size)
-    cost = float(sum(window.buffer.nbytes * window.accesses for group in windows.values() for window in group))
-    for buffer, position, load in tensor_accesses(statements):
-        if load is not None and any(window_of(load, value, windows, loops) for value in range(size)):
-            continue
-        access = access_of(buffer, position, name)
-        cost += buffer.nbytes * (1 if access.step == 0 else size // max(access.width(size), 1))
+    windows, size = read.windows[0].values(), read.size
+    cost = float(sum(window.buffer.nbytes * window.accesses for group in windows for window in group))
+    for access, _, load in read.each:
+        if not read.is_in_window(load, range(size)):
+            cost += access.buffer.nbytes * (1 if access.step == 0 else size // max(access.width(size), 1))
     return cost / size
