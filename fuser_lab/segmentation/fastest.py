@@ -10,6 +10,7 @@ begins with recomputation and splits, or with merges where launches take longest
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from fuser_lab.analysis.bit_masks import bits
 from fuser_lab.cost.predicted_times import TimeModel
@@ -136,9 +137,12 @@ class _Search:
         return min(self.known, key=lambda plan: plan.seconds)
 
     def _plans_of(self, space: TimedSpace) -> list[TimedPlan]:
-        """Return the known plans of the space's fusion in which no two segments compute an expression."""
-        plans = (plan for plan in self.known if plan.segmented.fusion.digest == space.fusion.digest)
-        return [plan for plan in plans if space.is_disjoint(plan.segmented)]
+        """Return the known plans in which each expression of the space's fusion is in one segment.
+
+        If there are none, because each has copies of expressions, they are those that have it beside copies.
+        """
+        plans = [plan for plan in self.known if space.has(plan.segmented)]
+        return [plan for plan in plans if plan.segmented.fusion.digest == space.fusion.digest] or plans
 
     def _best_of(self, space: TimedSpace) -> TimedPlan | None:
         """Return the fastest of these plans, None if there are none."""
@@ -289,7 +293,7 @@ class _Search:
         """Add the plan that merges of the best plan's segments lead to: each saves a launch, and takes one question."""
         space, before = self._space()
         ranked = sorted(self.known, key=lambda plan: plan.seconds)
-        plans = (plan.segmented for plan in ranked if space.is_disjoint(plan.segmented) and not self.budget.is_late)
+        plans = (plan.segmented for plan in ranked if space.has(plan.segmented) and not self.budget.is_late)
         start = next(filter(None, (partition_of(space, plan) for plan in plans)), None)
         if start is not None:
             self._exhaust(merges(start, most=MOST_BESIDE))
@@ -360,11 +364,11 @@ class _Search:
                 if mask and seconds * NEAR > by_bytes + self.model.launch  # of one more kernel
             )
             others = {mask: [other for other in masks if other and other != mask] for _, mask in slow}
-            candidates = [
+            candidates = (
                 [*others[mask], *parts] for _, mask in slow for parts in parts_of(space, mask)
-                if all(legal_price(space, part) is not None for part in parts)
-            ]
-            for segments in candidates[:self.splits]:
+                if not self.budget.is_late and all(legal_price(space, part) is not None for part in parts)
+            )
+            for segments in islice(candidates, self.splits):
                 self.splits -= 1
                 if self._take_partition(space, segments, before) and self._best_of(space) is self.known[-1]:
                     break

@@ -1,7 +1,5 @@
 """A space of partitions whose prices are predicted times, and the parts into which its segments are cut."""
 
-import functools
-import operator
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import prod
@@ -17,7 +15,7 @@ from fuser_lab.segmentation.graph import SegmentedFusion
 from fuser_lab.segmentation.local_search import Partition, legal_price
 from fuser_lab.segmentation.options import SegmenterOptions
 from fuser_lab.segmentation.oracle import SchedulerOracle
-from fuser_lab.segmentation.space import Space, Sums
+from fuser_lab.segmentation.space import Space, Sums, in_order
 
 NEAR = 0.75  # a price with a smaller error is not corrected, since all other prices are as rough
 TABLE = 16  # elements of a kernel's largest tensor per element of a table that may be stored before the kernel
@@ -71,29 +69,38 @@ class TimedSpace(Space):
         """Correct the prices of a plan's segments whose times differ much; return whether there were any."""
         changed = False
         for group, seconds in zip(segmented.groups, times, strict=True):
+            if not segmented.replicas.keys().isdisjoint(group.names):
+                continue
             mask, price = self.mask(group.names), round(seconds * self._times.bandwidth)
             if mask and not NEAR * price <= self.price(mask) <= price / NEAR:
                 self._prices[mask] = price
                 changed = True
         return changed
 
-    def is_disjoint(self, segmented: SegmentedFusion) -> bool:
-        """Whether no two segments of a plan compute a unit."""
-        masks = [self.mask(group.names) for group in segmented.groups]
-        return sum(map(int.bit_count, masks)) == functools.reduce(operator.or_, masks, 0).bit_count()
+    def has(self, segmented: SegmentedFusion) -> bool:
+        """Whether a plan's segments compute the units, each in one segment, beside copies of some."""
+        ops = [self.units[self._place[expr.name]].op is expr.op for group in segmented.groups for expr in group.exprs
+               if expr.name in self._place]
+        return all(ops) and len(ops) == len(self.units)
 
 
 def partition_of(space: TimedSpace, segmented: SegmentedFusion) -> Partition | None:
-    """Return a plan as a partition of a space; None if a segment of it is not legal there."""
+    """Return the partition of a space that resembles a plan most; None if its segments would form a cycle.
+
+    A segment that is not legal without the copies that the plan has in it is divided into parts that share no tensor,
+    and such a part into its units.
+    """
     segments: dict[int, int] = {}
-    for group in segmented.groups:
-        mask = space.mask(group.names)
-        if mask:
-            price = legal_price(space, mask)
-            if price is None:
-                return None
+    waiting = [mask for group in segmented.groups if (mask := space.mask(group.names))]
+    while waiting:
+        mask = waiting.pop()
+        price = legal_price(space, mask)
+        if price is None:
+            parts = _components_of(space, mask)
+            waiting += parts if len(parts) > 1 else [1 << i for i in bits(mask)]
+        else:
             segments[mask] = price
-    return Partition(space, segments) if sum(segments) == space.all else None
+    return None if in_order(space, list(segments)) is None else Partition(space, segments)
 
 
 def parts_of(space: Space, mask: int) -> Iterator[tuple[int, int]]:

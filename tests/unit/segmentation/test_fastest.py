@@ -21,7 +21,7 @@ from fuser_lab.segmentation.ideals import Budget
 from fuser_lab.segmentation.rationed import RationedSchedulers
 from fuser_lab.segmentation.replay import Fold
 from fuser_lab.segmentation.timed_plan import TimedPlan, time_model_of
-from fuser_lab.segmentation.timed_space import TimedSpace, with_tables
+from fuser_lab.segmentation.timed_space import TimedSpace, partition_of, with_tables
 from tests.benchmarks.optimal import irregular
 from tests.unit.test_plan import made_by
 from tests.unit.test_this_cpu import PLANTED
@@ -492,6 +492,22 @@ def test_a_price_is_corrected_if_the_measured_time_differs_by_more_than_a_quarte
     seconds = ratio * price / time_model_of(plan.oracle).bandwidth
     assert space.correct(plan.segmented, [seconds]) == corrected
     assert space.price(mask) == pytest.approx(ratio * price if corrected else price)
+
+
+def test_a_plan_in_which_each_reader_has_a_copy_of_a_cast_is_a_start_of_the_search():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4096, 4096], contiguity=True, dtype=DataType.BFloat16)
+        wide = fd.ops.cast(x, DataType.Float)
+        for dim in (0, 1):
+            fd.add_output(fd.ops.sum(wide, [dim]))
+    plan, fusion = fl.segment(fd), fl.segment(fd, strategy="unfused").fusion
+    assert len(plan.segmented.groups) == 2
+    assert len(plan.fusion.exprs) == len(fusion.exprs) + 1
+    space = TimedSpace(fusion, plan.oracle, FEW, time_model_of(plan.oracle), ())
+    assert space.has(plan.segmented)
+    start = partition_of(space, plan.segmented)
+    assert start is not None
+    assert {space.names(mask) for mask in start.segments} == {("T1", "T2"), ("T3",)}
 
 
 @pytest.mark.parametrize(
