@@ -96,8 +96,8 @@ class _Accesses:
     @cached_property
     def each(self) -> tuple[tuple[Access, Term, Load | None], ...]:
         """Each access, its position, and the load if it is one."""
-        found = tensor_accesses(self.statements)
-        return tuple((access_of(buffer, position, self.name), position, load) for buffer, position, load in found)
+        accessed = tensor_accesses(self.statements)
+        return tuple((access_of(buffer, position, self.name), position, load) for buffer, position, load in accessed)
 
     @cached_property
     def windows(self) -> tuple[dict[Key, tuple[Window, ...]], Loops]:

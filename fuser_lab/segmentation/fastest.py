@@ -137,8 +137,12 @@ class _Search:
         return min(self.known, key=lambda plan: plan.seconds)
 
     def _plans_of(self, space: TimedSpace) -> list[TimedPlan]:
-        """Return the known plans in which each expression of the space's fusion is in one segment, beside copies."""
-        return [plan for plan in self.known if space.has(plan.segmented)]
+        """Return the known plans in which each expression of the space's fusion is in one segment.
+
+        If there are none, because each has copies of expressions, they are those that have it beside copies.
+        """
+        plans = [plan for plan in self.known if space.has(plan.segmented)]
+        return [plan for plan in plans if plan.segmented.fusion.digest == space.fusion.digest] or plans
 
     def _best_of(self, space: TimedSpace) -> TimedPlan | None:
         """Return the fastest of these plans, None if there are none."""

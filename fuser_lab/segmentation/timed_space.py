@@ -69,6 +69,8 @@ class TimedSpace(Space):
         """Correct the prices of a plan's segments whose times differ much; return whether there were any."""
         changed = False
         for group, seconds in zip(segmented.groups, times, strict=True):
+            if not segmented.replicas.keys().isdisjoint(group.names):
+                continue
             mask, price = self.mask(group.names), round(seconds * self._times.bandwidth)
             if mask and not NEAR * price <= self.price(mask) <= price / NEAR:
                 self._prices[mask] = price
