@@ -9,7 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.bridge.lowerings.registry import Call, Emitter, TracedTensor, by_op, in_its_own_dtype, lowering
+from fuser_lab.bridge.lowerings.registry import (
+    DTYPES,
+    Call,
+    Emitter,
+    TracedTensor,
+    by_op,
+    in_its_own_dtype,
+    lowering,
+)
 from fuser_lab.dtypes import DataType, Kind
 from fuser_lab.targets import has_own_memory
 
@@ -106,9 +114,13 @@ def _terms(to: Emitter, *values: Any) -> list[Any]:
 
 
 def _number(value: Any, dtype: DataType) -> Any:
+    """Return a number in a dtype; of an integer, torch keeps the low bits."""
     if dtype.is_float:
         return float(value)
-    return bool(value) if dtype is DataType.Bool else int(value)
+    if dtype is DataType.Bool:
+        return bool(value)
+    low, high = dtype.limits
+    return (int(value) - low) % (high - low + 1) + low
 
 
 def _is_truth(call: Call) -> bool:
@@ -259,6 +271,10 @@ def _promote(to: Emitter, *values: Any) -> list[Any]:
         wide = next((v.dtype for v in tensors if v.is_float), "float32")
         dtype = DataType.Double if wide == "float64" else DataType.Float
         return [to.cast(v, dtype) for v in values]
+    if len(with_axes) == 1 and _kind(with_axes[0]) is max(kinds) is Kind.INTEGER:
+        # A number or a 0-d tensor of the same kind is converted to the dtype of the tensor.
+        dtype = DTYPES[with_axes[0].dtype]
+        return [_number(v, dtype) if isinstance(v, bool | int) else to.cast(v, dtype) for v in values]
     return list(values)
 
 
