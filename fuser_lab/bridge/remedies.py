@@ -47,6 +47,7 @@ _REMEDIES = (
     _Remedy("^it moves data", "move all operands to one device before this op"),
     _Remedy("size depends on data|nonzero|unique", "a mask (torch.where) instead of a selection keeps the size fixed"),
     _Remedy("empty|nothing to count", "inputs with at least one element have a kernel"),
+    _Remedy("divides an integer by 0", "a divisor that is a number other than 0 has a kernel"),
     _Remedy("^control flow", "an unrolled loop, or jax.numpy.where instead of a branch, is captured op by op"),
     _Remedy(r"\.item\(\)", "keep the value a tensor, without .item(), float() or int()"),
     _Remedy("depends on the value of a tensor", "torch.where or torch.cond instead of the branch keeps one graph"),

@@ -98,6 +98,7 @@ def test_most_lowerings_have_samples():
 
 
 X = TracedTensor((3, 4), (4, 1), "float32", "cpu")
+BYTES = TracedTensor((3, 4), (4, 1), "uint8", "cpu")
 POOLED = TracedTensor((1, 2, 2, 3), (12, 6, 3, 1), "float32", "cpu")
 GROWN = TracedTensor((1, 4, 2, 3), (24, 6, 3, 1), "float32", "cpu")
 
@@ -111,6 +112,8 @@ GROWN = TracedTensor((1, 4, 2, 3), (24, 6, 3, 1), "float32", "cpu")
         (Call("aten.abs.default", (TracedTensor((1,) * 17, (1,) * 17, "float32", "cpu"),), (), (X,)), "17 axes"),
         (Call("aten._adaptive_avg_pool3d.default", (POOLED, (4, 2, 3)), (), (GROWN,)),
          "[2, 2, 3] is not a multiple of [4, 2, 3]"),
+        (Call("aten.remainder.Tensor", (BYTES, BYTES), (), (BYTES,)), "an integer by 0"),
+        (Call("aten.floor_divide.default", (BYTES, 256), (), (BYTES,)), "an integer by 0"),
         (Call("aten.amax.default", (TracedTensor((0,), (1,), "float32", "cpu"),), (), (X,)), "empty tensor"),
     ],
 )

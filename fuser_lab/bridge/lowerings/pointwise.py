@@ -19,7 +19,7 @@ from fuser_lab.bridge.lowerings.registry import (
     lowering,
 )
 from fuser_lab.dtypes import DataType, Kind
-from fuser_lab.targets import has_own_memory
+from fuser_lab.targets import has_own_memory, is_on_host
 
 # Ops of one operand with the name of the op here: those whose operand is cast to the result's dtype first, those of the
 # operand's dtype, and those of any dtype.
@@ -145,6 +145,15 @@ def _arithmetic(call: Call) -> str | None:
     return _no_infinite_ints(call)
 
 
+def _division(call: Call) -> str | None:
+    """Refuse what `_arithmetic` does, and on the host integers divided by what may be 0, for which torch raises."""
+    divisor = call.args[1]
+    may_be_zero = isinstance(divisor, TracedTensor) or not _number(divisor, DTYPES[call.result.dtype])
+    if may_be_zero and not call.result.is_float and is_on_host(call.result.device):
+        return "torch raises an error if it divides an integer by 0"
+    return _arithmetic(call)
+
+
 @lowering("aten.add.Tensor", "aten.add.Scalar", refuse=_no_infinite_ints)
 def _add(to: Emitter, x: Any, y: Any, alpha: Any = 1) -> Any:
     a, b = _terms(to, x, y)
@@ -186,7 +195,7 @@ def _inverse(to: Emitter, divisor: Any) -> float | None:
         return float(kind(1) / kind(divisor))
 
 
-@lowering("aten.div.Tensor_mode", "aten.div.Scalar_mode", "aten.floor_divide.default", refuse=_arithmetic)
+@lowering("aten.div.Tensor_mode", "aten.div.Scalar_mode", "aten.floor_divide.default", refuse=_division)
 def _div_mode(to: Emitter, x: Any, y: Any, rounding_mode: str | None = "floor") -> Any:
     ops = to.ops
     a, b = _operands(to, x, y)
@@ -204,12 +213,12 @@ def _div_mode(to: Emitter, x: Any, y: Any, rounding_mode: str | None = "floor") 
     return ops.floor_divide(a, b)
 
 
-@lowering("aten.remainder.Tensor", "aten.remainder.Scalar", refuse=_arithmetic)
+@lowering("aten.remainder.Tensor", "aten.remainder.Scalar", refuse=_division)
 def _remainder(to: Emitter, x: Any, y: Any) -> Any:
     return to.ops.remainder(*_rounded_operands(to, x, y))
 
 
-@lowering("aten.fmod.Tensor", "aten.fmod.Scalar", refuse=_arithmetic)
+@lowering("aten.fmod.Tensor", "aten.fmod.Scalar", refuse=_division)
 def _fmod(to: Emitter, x: Any, y: Any) -> Any:
     return to.ops.fmod(*_rounded_operands(to, x, y))
 
