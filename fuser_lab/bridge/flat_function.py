@@ -95,7 +95,7 @@ class FunctionWriter:
         self._on_host = all(isinstance(run, HostRun) for run in self._runs.values())
         self._scatters = {unit: kernel for unit in units if not isinstance(unit, Region)
                           if (kernel := _kernel_of(unit)) is not None}
-        self._checked: set[tuple[str, str, int]] = set()
+        self._checked: set[tuple[str, str, int, int]] = set()
         self._seen = self._views()
         self._returned = {node for unit in units if not isinstance(unit, Region) and unit.op == "output"
                           for node in unit.all_input_nodes}
@@ -363,7 +363,7 @@ class FunctionWriter:
             checks[region] = []
             for places in region.prepared.positions if isinstance(region, TorchRegion) else ():
                 traced = traced_tensor(region.input_nodes[places.number].meta["val"])
-                checks[region].append(None if traced is None else positions_kernel(traced, places.size))
+                checks[region].append(None if traced is None else positions_kernel(traced, places))
         return checks
 
     def _check_positions(self, region: TorchRegion) -> None:
@@ -371,11 +371,12 @@ class FunctionWriter:
         for places, kernel in zip(region.prepared.positions, self._checks[region], strict=True):
             node = region.input_nodes[places.number]
             memory, address = self._address(node)
-            if kernel is None or (memory, address, places.size) in self._checked:
+            bounds = (memory, address, places.least, places.size)
+            if kernel is None or bounds in self._checked:
                 continue
-            self._checked.add((memory, address, places.size))
+            self._checked.add(bounds)
             self._positions_call(kernel, (node,))
-            self._refusal(kernel, places.op, [(node, f"the index {places.name}", 0, places.size)])
+            self._refusal(kernel, places.op, [(node, f"the index {places.name}", places.least, places.size)])
 
     def _argument(self, value: Any, reads: set[str]) -> str:
         """Return an argument as text; the local variables that it reads are added to ``reads``."""

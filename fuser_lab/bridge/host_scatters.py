@@ -34,6 +34,7 @@ from fuser_lab.ir.scalar import Number
 from fuser_lab.ir.term import Apply, Const, Term, TermLike, Var, cast, index, select
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.ops.positions import out_of_range
+from fuser_lab.runtime.binding import Places
 from fuser_lab.runtime.cpu.host_ready import TensorCall, movable
 from fuser_lab.runtime.cpu.launcher import host_calls
 from fuser_lab.runtime.cpu.tensor_words import can_read_tensors
@@ -105,7 +106,7 @@ def scatter_kernel(scatter: Scatter) -> PositionsKernel:
     return _kernel(scatter.op, target.device, buffers, body)
 
 
-def positions_kernel(places: TracedTensor, size: int) -> PositionsKernel | None:
+def positions_kernel(places: TracedTensor, axis: Places) -> PositionsKernel | None:
     """Return a kernel that only checks positions on an axis; its word is that of their tensor.
 
     None if there is none, because the positions are not adjacent in memory or of a rare dtype.
@@ -115,10 +116,12 @@ def positions_kernel(places: TracedTensor, size: int) -> PositionsKernel | None:
         return None
     read = Buffer(name="x0", dtype=DTYPES[places.dtype], size=span_of(places), role=Role.INPUT)
     count = Size(name="count", dtype=DataType.Index, value=read.size)
-    most = Size(name="size", dtype=DataType.Int, value=size)
+    most = Size(name="size", dtype=DataType.Int, value=axis.size)
     at, worst, bound = Var(count.dtype, "at"), Var(most.dtype, "worst"), Var(most.dtype, most.name)
     place = cast(Load(read.dtype, read, at), bound.dtype)
-    farther = Apply(bound.dtype, "max", (worst, select(place < 0, bound, place)))
+    # Counted from the end, the last of n positions is -1 and the first is -n.
+    below = Const(bound.dtype, -1) - place if axis.wraps else bound
+    farther = Apply(bound.dtype, "max", (worst, select(place < 0, below, place)))
     body = (
         Let(name=worst.name, value=Const(worst.dtype, 0)),
         _loop(at, Var(count.dtype, count.name), (Let(name=worst.name, value=farther, update=True),)),

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from fuser_lab.codegen.kernel_ir import Layout, dense_strides, layout_of
 from fuser_lab.definition.binding import check_scalar, check_tensor
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, InputError
-from fuser_lab.ir import Expr, Fusion, Number, OpKind, Scalar, TensorView
+from fuser_lab.ir import Expr, Fusion, Number, OpKind, Scalar, TensorView, Val
 from fuser_lab.ops.positions import indexed_operands, out_of_range
 from fuser_lab.process.forks import after_fork
 from fuser_lab.runtime.arrays import (
@@ -129,16 +130,28 @@ def check_disjoint(written: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """An input that holds positions on an axis of ``size`` elements; ``number`` is its place among the inputs."""
+    """An input that holds positions on an axis of ``size`` elements; ``number`` is its place among the inputs.
+
+    If it ``wraps``, negative positions count from the end of the axis.
+    """
 
     number: int
     name: str
     op: str
     size: int
+    wraps: bool = False
+
+    @property
+    def least(self) -> int:
+        """The smallest position."""
+        return -self.size if self.wraps else 0
 
 
 def places_of(fusion: Fusion) -> tuple[Places, ...]:
-    """Return the inputs that some op uses as positions, directly or through views that keep every element."""
+    """Return the inputs that some op uses as positions, directly or through views that keep every element.
+
+    Others are added to the size of their axis where they are negative, and may be digits of a position.
+    """
     numbers = {value: number for number, value in enumerate(fusion.inputs)}
     uses: dict[Places, None] = {}
     for expr in fusion.exprs:
@@ -146,12 +159,42 @@ def places_of(fusion: Fusion) -> tuple[Places, ...]:
         if indexed is None:
             continue
         value, size = indexed
-        empty = isinstance(value, TensorView) and not value.numel
-        while value not in numbers and value in fusion.producers and _keeps_elements(fusion.producers[value]):
-            value = fusion.producers[value].inputs[0]
-        if value in numbers and not empty:
-            uses[Places(numbers[value], value.name, expr.op.name, size)] = None
+        if isinstance(value, TensorView) and not value.numel:
+            continue
+        digits = _digits(fusion, value)
+        if not digits or math.prod(n for _, n in digits) != size:
+            digits = [(_base(fusion, value), 0)]
+        for base, wrapped in digits:
+            if base in numbers:
+                place = Places(numbers[base], base.name, expr.op.name, wrapped or size, wraps=bool(wrapped))
+                uses[place] = None
     return tuple(uses)
+
+
+def _base(fusion: Fusion, value: Val) -> Val:
+    """Return the value that views and casts that keep every element are made of."""
+    while value not in fusion.inputs and value in fusion.producers and _keeps_elements(fusion.producers[value]):
+        value = fusion.producers[value].inputs[0]
+    return value
+
+
+def _digits(fusion: Fusion, value: Val) -> list[tuple[Val, int]]:
+    """Return the digits ``i`` and ``j`` of a position ``wrapped(i) * m + wrapped(j)``, each with its base.
+
+    ``wrapped(i)`` is ``where(i < 0, i + n, i)``, where n is the base.
+    """
+    base = _base(fusion, value)
+    expr = fusion.producers.get(base)
+    if expr is not None and expr.op.name in {"add", "mul"}:
+        return [digit for operand in expr.tensor_inputs for digit in _digits(fusion, operand)]
+    if expr is None or expr.op.name != "where":
+        return []
+    _, negative, digit = expr.inputs
+    moved = fusion.producers.get(negative)
+    if moved is None or moved.op.name != "add" or moved.inputs[0] != digit:
+        return []
+    extent = moved.inputs[1].value if isinstance(moved.inputs[1], Scalar) else None
+    return [(_base(fusion, digit), extent)] if isinstance(extent, int) else []
 
 
 def _keeps_elements(expr: Expr) -> bool:
@@ -169,10 +212,10 @@ def check_places(places: Sequence[Places], arguments: Sequence[Any], imported: S
     for place in places:
         values = _on_host(imported[place.number])
         values = _on_host(arguments[place.number]) if values is None else values
-        if values is None or not values.size or _are_within(values, place.size):
+        if values is None or not values.size or (not place.wraps and _are_within(values, place.size)):
             continue
         for value in (int(values.min()), int(values.max())):
-            if not 0 <= value < place.size:
+            if not place.least <= value < place.size:
                 raise InputError(out_of_range(place.op, value, place.size, f"the index {place.name}"))
 
 

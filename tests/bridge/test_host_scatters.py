@@ -47,6 +47,10 @@ CASES = {
         lambda: (floats(4, 9, 16), ints(11, 4, 9)), 1, 11),
     "look-ups in a region": (
         lambda w, i: torch.nn.functional.embedding(i, w).sin(), lambda: (floats(9, 4), ints(9, 3, 5)), 1, 9),
+    "look-ups with negative positions": (
+        lambda x, i: x.exp()[i] * 2, lambda: (floats(7, 5), ints(14, 9) - 7), 1, 7),
+    "look-ups with two indices": (
+        lambda x, i, j: x[i, j].sin(), lambda: (floats(7, 5), ints(7, 4, 1), ints(10, 3) - 5), 2, 5),
 }  # fmt: skip
 
 

@@ -24,7 +24,8 @@ COPIES = frozenset({
 })  # fmt: skip
 # Views whose operand a kernel reads instead: they repeat elements, or are indexed by what a fusion names.
 BROADCASTS = frozenset({
-    "aten.expand.default", "aten.unsqueeze.default", "aten.unfold.default", "aten.as_strided.default",
+    "aten.expand.default", "aten.unsqueeze.default", "aten.unfold.default", "aten.diagonal.default",
+    "aten.as_strided.default",
 })  # fmt: skip
 
 
