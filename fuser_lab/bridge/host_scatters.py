@@ -109,16 +109,20 @@ def scatter_kernel(scatter: Scatter) -> PositionsKernel:
 def positions_kernel(places: TracedTensor, axis: Places) -> PositionsKernel | None:
     """Return a kernel that only checks positions on an axis; its word is that of their tensor.
 
-    None if there is none, because the positions are not adjacent in memory or of a rare dtype.
+    None if there is none, because the positions are at several distances in memory or of a rare dtype.
     """
     loops = loops_over(places.shape, (places.strides,))
-    if places.dtype not in INDEX_DTYPES or len(loops) > 1 or any(steps != (1,) for _, steps in loops):
+    if places.dtype not in INDEX_DTYPES or len(loops) > 1:
         return None
+    extent, (apart,) = loops[0] if loops else (1, (1,))
     read = Buffer(name="x0", dtype=DTYPES[places.dtype], size=span_of(places), role=Role.INPUT)
-    count = Size(name="count", dtype=DataType.Index, value=read.size)
+    count = Size(name="count", dtype=DataType.Index, value=extent)
+    step = Size(name="step", dtype=DataType.Index, value=apart)
     most = Size(name="size", dtype=DataType.Int, value=axis.size)
     at, worst, bound = Var(count.dtype, "at"), Var(most.dtype, "worst"), Var(most.dtype, most.name)
-    place = cast(Load(read.dtype, read, at), bound.dtype)
+    # LLVM loads vectors of positions only where it knows that they are adjacent.
+    read_at = at if apart == 1 else at * Var(step.dtype, step.name)
+    place = cast(Load(read.dtype, read, read_at), bound.dtype)
     # Counted from the end, the last of n positions is -1 and the first is -n.
     below = Const(bound.dtype, -1) - place if axis.wraps else bound
     farther = Apply(bound.dtype, "max", (worst, select(place < 0, below, place)))
@@ -127,7 +131,8 @@ def positions_kernel(places: TracedTensor, axis: Places) -> PositionsKernel | No
         _loop(at, Var(count.dtype, count.name), (Let(name=worst.name, value=farther, update=True),)),
         Store(buffer=_MISSED, position=index(0), value=cast(worst >= bound, DataType.Int)),
     )
-    return _kernel("positions", places.device, (read,), body, (count, most))
+    sizes = (count, most) if apart == 1 else (count, step, most)
+    return _kernel("positions", places.device, (read,), body, sizes)
 
 
 def refuse(op: str, checked: Sequence[tuple[str, Any, int, int]]) -> NoReturn:
