@@ -137,7 +137,7 @@ class Recorded:
         def faster_plan(options: SegmenterOptions) -> Plan:
             """Return the faster of two plans, whose tensors between segments have the order of inputs or are row-major.
 
-            Whether writers or readers should transpose is known only then: nobody does if the first plan has only
+            Whether writers or readers should transpose is known only then. Neither does if the first plan has only
             row-major tensors between its segments. The first search therefore has the time of both; the second takes no
             longer.
             """

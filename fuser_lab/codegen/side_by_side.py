@@ -27,9 +27,9 @@ def side_by_side(phases: Sequence[Phase]) -> Phase:
     block = Var(DataType.Index, loops[0].var)
     bodies = [loops[0].body]
     for number, (loop, start) in enumerate(zip(loops[1:], starts[1:], strict=True), 1):
-        own, before = Var(DataType.Index, f"{loop.var}_{number}"), Var(DataType.Index, loop.var)
-        body = rewrite_statements(loop.body, partial(_renamed, before, own))
-        bodies.append((Let(name=own.name, value=apply("max", block - start, index(0))), *body))  # known to be positive
+        block_var, before = Var(DataType.Index, f"{loop.var}_{number}"), Var(DataType.Index, loop.var)
+        body = rewrite_statements(loop.body, partial(_with_name, before, block_var))
+        bodies.append((Let(name=block_var.name, value=apply("max", block - start, index(0))), *body))  # known to be positive
     body = bodies.pop()
     for then, start in zip(reversed(bodies), reversed(starts[1:]), strict=True):
         body = (If(condition=apply("lt", block, index(start)), then=then, otherwise=body),)
@@ -57,7 +57,7 @@ def nests_in(phase: Phase) -> tuple[Block, ...]:
     return (*nests, body)
 
 
-def _renamed(before: Var, after: Var, term: Term) -> Term | None:
+def _with_name(before: Var, after: Var, term: Term) -> Term | None:
     return after if term == before else None
 
 

@@ -53,7 +53,7 @@ def best_width(trial: Callable[[int], Block], name: str, bytes_per_cycle: float)
     # An access of the widest dtype fills one hardware access; small buffers may need several. An element that a whole
     # chunk needs is one access, however wide the chunk is.
     best, least, size, widest = 1, float("inf"), 1, 1
-    while size * widest <= ACCESS_BYTES:  # elements that are apart in a chunk are apart in a larger one
+    while size * widest <= ACCESS_BYTES:  # a larger chunk has the accesses of a smaller one
         read = looked_at(size)
         apart = (a.buffer for a, _, _ in read.each if a.step != 0)
         if size > 1:
