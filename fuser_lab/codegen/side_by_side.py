@@ -29,7 +29,8 @@ def side_by_side(phases: Sequence[Phase]) -> Phase:
     for number, (loop, start) in enumerate(zip(loops[1:], starts[1:], strict=True), 1):
         block_var, before = Var(DataType.Index, f"{loop.var}_{number}"), Var(DataType.Index, loop.var)
         body = rewrite_statements(loop.body, partial(_with_name, before, block_var))
-        bodies.append((Let(name=block_var.name, value=apply("max", block - start, index(0))), *body))  # known to be positive
+        # A maximum says that the number of the block is not negative.
+        bodies.append((Let(name=block_var.name, value=apply("max", block - start, index(0))), *body))
     body = bodies.pop()
     for then, start in zip(reversed(bodies), reversed(starts[1:]), strict=True):
         body = (If(condition=apply("lt", block, index(start)), then=then, otherwise=body),)

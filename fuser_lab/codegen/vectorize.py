@@ -66,6 +66,7 @@ class _Vectorizer:
         self._slot: Term = index(0)  # slot of the first word in this iteration of the enclosing UNROLL loop
         self._rounds = 1
         self._varying: frozenset[str] = frozenset()  # names with another value in each iteration of an UNROLL loop
+        self._diverges = False  # whether a branch is taken in some iterations only
 
     def _learn(self, name: str, value: Term) -> None:
         """Record the definition of an index variable, because names may be reused in the next block."""
@@ -89,12 +90,13 @@ class _Vectorizer:
                 self._learn(name, value)
                 yield statement
             case ir.If(condition=condition, then=then, otherwise=otherwise):
-                outer = self._ranges
+                outer, diverges = self._ranges, self._diverges
+                self._diverges |= self._varies(condition)
                 self._ranges = narrow(condition, outer, holds=True)
                 first = self._block(then)
                 self._ranges = narrow(condition, outer, holds=False)
                 second = self._block(otherwise)
-                self._ranges = outer
+                self._ranges, self._diverges = outer, diverges
                 yield replace(statement, then=first, otherwise=second)
             case ir.Loop(parallel=ParallelType.vectorize, start=Const(_, 0), stop=Const()):
                 yield from self._vector_loop(statement)
@@ -140,7 +142,8 @@ class _Vectorizer:
                 case ir.If(condition=condition, then=then, otherwise=otherwise) if self._is_outside(condition, around):
                     branches = []
                     sides = tuple(_Moves(windows=dict(moves.windows), rooms=dict(moves.rooms)) for _ in range(2))
-                    first, spare, left = len(self._allocs), self._spare, []
+                    first, spare, left, diverges = len(self._allocs), self._spare, [], self._diverges
+                    self._diverges |= self._varies(condition)
                     for side, inner in zip(sides, (then, otherwise), strict=True):
                         # Only one branch runs, so both may use the same words.
                         self._spare = [*spare, *(a.buffer for a in self._allocs[first:])]
@@ -148,6 +151,7 @@ class _Vectorizer:
                             self._load_windows(inner, around, side)
                         branches.append(self._move(inner, around, side))
                         left.append(self._spare)
+                    self._diverges = diverges
                     self._spare = [words for words in spare if all(words in unused for unused in left)]
                     result.append(replace(statement, then=branches[0], otherwise=branches[1]))
                     for target, (a, b) in (
@@ -246,8 +250,8 @@ class _Vectorizer:
                 if width < 2:
                     return self._in_window(value, tuple(range(around.count)), around, moves)
                 start = substitute(resolve(position, self._inner(around)), {around.loop.var: index(0)})
-                varies = depends_on(resolve(start, self._definitions), self._varying)
-                words, slot = self._words(buffer, around.count, self._rounds if varies else 1)
+                once = not self._diverges and not self._varies(start)
+                words, slot = self._words(buffer, around.count, 1 if once else self._rounds)
                 moves.before.append(ir.VectorLoad(
                     buffer=buffer, position=simplify(start, {}), words=words, slot=slot, count=around.count,
                     width=width, origin=origin,
@@ -316,6 +320,10 @@ class _Vectorizer:
         if has_loads(position) or not (names - {around.loop.var}).isdisjoint(around.inside):
             return None
         return access_of(buffer, position, around.loop.var, self._definitions)
+
+    def _varies(self, value: Term) -> bool:
+        """Whether a value differs between iterations of an UNROLL loop."""
+        return depends_on(resolve(value, self._definitions), self._varying | self._data)
 
     def _words(self, buffer: ir.Buffer, count: int, rounds: int | None = None) -> tuple[ir.Buffer, Term]:
         """Allocate words for an access; return them and the slot of this iteration's first word."""

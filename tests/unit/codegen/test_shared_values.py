@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from backend.fusions import D, S, build, close, numbers
 
@@ -62,6 +63,17 @@ def test_shared_channels_have_the_same_results(rows: int) -> None:
     inputs = [numbers((rows, 256), D.Float), abs(numbers((256,), D.Float)) + 1]
     _, (got,) = run(fusion, S.POINTWISE, "cuda", inputs)
     close(got, inputs[0] / inputs[1] ** 0.5, D.Float)
+
+
+def test_halves_of_a_result_are_loaded_from_their_operands() -> None:
+    """Both chunks of a thread have one position, each in its operand."""
+    shape = (1, 1 << 17)
+    fusion = build(lambda fd, x, y: fd.ops.cat([x, y], 0), [shape, shape], [D.Float, D.Float])
+    (nest,) = generate(fusion, S.RESIZE, "cuda").kernel_ir.nests
+    assert nest.schedule.unroll == 2
+    inputs = [numbers(shape, D.Float, seed) for seed in (1, 2)]
+    _, (got,) = run(fusion, S.RESIZE, "cuda", inputs)
+    close(got, np.concatenate(inputs), D.Float)
 
 
 def _block(example: str) -> Block:
