@@ -358,7 +358,8 @@ class _Vectorizer:
         self._slot, self._rounds, self._varying = outer
         ahead = _loads_ahead(body)
         if ahead:
-            once = tuple(s for s in ahead if isinstance(s, ir.VectorLoad) and not _used_names(s) & {loop.var, *inside})
+            alone = (s for s in ahead if isinstance(s, ir.VectorLoad) and rounds > 1)
+            once = tuple(s for s in alone if not _used_names(s) & {loop.var, *inside})
             yield from once
             if rest := tuple(s for s in ahead if s not in once):
                 yield replace(loop, body=rest)
