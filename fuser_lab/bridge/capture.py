@@ -15,6 +15,7 @@ from fuser_lab.bridge.annotations import Names, Pattern, homes_of
 from fuser_lab.bridge.decompositions import table
 from fuser_lab.bridge.flat import FlatGraph
 from fuser_lab.bridge.gathers import gather_operands
+from fuser_lab.bridge.graph_bytes import Lines, lines_of
 from fuser_lab.bridge.graph_cache import (
     graph_of,
     graphs_kept,
@@ -200,14 +201,16 @@ def compile_graph(
     names = input_names(gm, capture.arguments)
     keeps = keeps and has_cache() and not capture.options.annotate
 
+    lines = lines_of(gm) if keeps else ()
+
     def run_of(graph_module: Any, kind: str, content: bytes = b"") -> Any:
-        return graph_callable(graph_module, kind, capture, content)
+        return graph_callable(graph_module, kind, capture, content, lines)
 
     def compiler(kind: str) -> Any:
         def compile_kind(graph_module: Any, inputs: Sequence[Any]) -> Any:
             described = write_input_names(graph_module, names)
             _pad(described, kind, capture, inputs)
-            return kept_graph(described, kind, run_of) if keeps else run_of(described, kind)
+            return kept_graph(described, kind, run_of, lines) if keeps else run_of(described, kind)
 
         return kept_compiler(compile_kind) if keeps else compile_kind
 
@@ -274,9 +277,10 @@ def _pad(gm: Any, kind: str, capture: Capture, inputs: Sequence[Any]) -> None:
     tell_strides(traced, result_strides(gm.graph))
 
 
-def graph_callable(gm: Any, kind: str, capture: Capture, content: bytes = b"") -> Any:
+def graph_callable(gm: Any, kind: str, capture: Capture, content: bytes = b"", lines: Lines = ()) -> Any:
     """Return a boxed callable for a graph of ATen ops; ``gm`` may be None if ``content``, its bytes, is not empty.
 
+    ``lines`` are those of Dynamo's graph, if there are bytes.
     A graph with symbolic sizes, which has no bytes, is captured when it first runs, for all sizes.
     """
     if capture.options.annotate:
@@ -284,8 +288,8 @@ def graph_callable(gm: Any, kind: str, capture: Capture, content: bytes = b"") -
     if not content and is_symbolic(gm):
         return _box(_Sizes(gm, kind, capture).run)
     with collecting_rarely():  # possibly of a backward graph, which torch may trace at its first run
-        graph = _stored_graph(kind, capture, content) if content else None
-        graph = graph or capture_graph(gm or graph_of(content), kind, capture, content)
+        graph = _stored_graph(kind, capture, content, lines) if content else None
+        graph = graph or capture_graph(gm or graph_of(content, lines), kind, capture, content, lines)
     capture.add(graph)
     assert isinstance(graph.run, FlatGraph)  # of a graph with known sizes
     return _box(graph.run.boxed)
@@ -300,7 +304,9 @@ def _box(run_boxed: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     return run
 
 
-def capture_graph(gm: Any, kind: str, capture: Capture, content: bytes = b"") -> CapturedGraph:
+def capture_graph(
+    gm: Any, kind: str, capture: Capture, content: bytes = b"", lines: Lines = (),
+) -> CapturedGraph:
     """Return a graph of ATen ops with known sizes, with its regions; the graph module is modified.
 
     Another process finds the regions by ``content``, the bytes of the graph as it was.
@@ -311,13 +317,13 @@ def capture_graph(gm: Any, kind: str, capture: Capture, content: bytes = b"") ->
     if content and tuned_state() < 0:
         equal = {region.signature: region.signature for region in regions}  # equal regions share one
         parts = [(region.nodes, equal[region.signature]) for region in regions]
-        write_parts(content, _key_options(capture), gm, (parts, left))
+        write_parts(content, _key_options(capture), gm, lines, (parts, left))
     return _with_regions(gm, kind, regions, left, capture.options.wishes)
 
 
-def _stored_graph(kind: str, capture: Capture, content: bytes) -> CapturedGraph | None:
+def _stored_graph(kind: str, capture: Capture, content: bytes, lines: Lines) -> CapturedGraph | None:
     """Return the graph that had these bytes before another process found its regions."""
-    stored = read_parts(content, _key_options(capture)) if tuned_state() < 0 else None
+    stored = read_parts(content, _key_options(capture), lines) if tuned_state() < 0 else None
     if stored is None:
         return None
     options, (gm, (parts, left)) = capture.options, stored

@@ -1,7 +1,8 @@
 """A graph of ATen ops as bytes: its calls, what torch knows of their values, and their origins in the user's code.
 
 The origin of a node and its modules are stored as they are shown, so that neither the user's classes nor torch's stacks
-are needed to read the graph.
+are needed to read the graph. Lines of code are stored by their places in Dynamo's graph, so that the graph has the same
+bytes after lines were moved, and the new lines when it is read.
 """
 
 import functools
@@ -12,23 +13,30 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fuser_lab.bridge.requirement import torch_for
-from fuser_lab.bridge.traced import Node, modules_of, origin_of
+from fuser_lab.bridge.traced import Node, Origin, modules_of, origin_of
 
 _KEPT = ("seq_nr", "called")  # metadata that is plain
-_TENSOR, _OP, _NODE = range(3)
+_TENSOR, _OP, _NODE, _ORIGIN = range(4)
+
+Lines = Sequence[tuple[str, str]]  # the text of a line and its place, for each node of Dynamo's graph
 
 
 class NotPlainError(Exception):
     """A graph contains something that bytes do not hold, such as a symbolic size or a graph within the graph."""
 
 
-def write_graph(gm: Any, payload: object = None) -> bytes:
-    """Return a graph and a payload, which may refer to its nodes, as bytes.
+def lines_of(gm: Any) -> Lines:
+    """Return the lines of Dynamo's graph."""
+    return tuple((origin.code, origin.place) for origin in map(origin_of, gm.graph.nodes))
+
+
+def write_graph(gm: Any, lines: Lines = (), payload: object = None) -> bytes:
+    """Return a graph and a payload, which may refer to its nodes, as bytes; ``lines`` are those of Dynamo's graph.
 
     Raises NotPlainError, or any error of a pickler, if there are none.
     """
     file = io.BytesIO()
-    writer = _Writer(file, gm.graph.nodes)
+    writer = _Writer(file, gm.graph.nodes, lines)
     # A pickle has one copy of each object, so equal ones are made one: the collector visits all that is read.
     equal: dict[Any, Any] = {}
     for node in gm.graph.nodes:
@@ -46,13 +54,16 @@ def write_graph(gm: Any, payload: object = None) -> bytes:
     return file.getvalue()
 
 
-def read_graph(content: bytes) -> tuple[Any, Any]:
-    """Return the graph module that `write_graph` wrote, and the payload; its code is written when it is called."""
+def read_graph(content: bytes, lines: Lines = ()) -> tuple[Any, Any]:
+    """Return the graph module that `write_graph` wrote, and the payload; its code is written when it is called.
+
+    ``lines`` are those of Dynamo's graph in this process.
+    """
     torch = torch_for("fuser_lab.bridge")
     lazy = importlib.import_module("torch.fx._lazy_graph_module")
     graph, constants = torch.fx.Graph(), {}
     file = io.BytesIO(content)
-    reader = _Reader(file)
+    reader = _Reader(file, lines)
     while True:
         read = reader.load()
         if file.tell() == len(content):
@@ -67,8 +78,11 @@ def read_graph(content: bytes) -> tuple[Any, Any]:
 
 
 class _Writer(pickle.Pickler):
-    def __init__(self, file: io.BytesIO, nodes: Sequence[Node]) -> None:
+    def __init__(self, file: io.BytesIO, nodes: Sequence[Node], lines: Lines) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self._lines: dict[tuple[str, str], int] = {}
+        for place, line in enumerate(lines):
+            self._lines.setdefault(line, place)
         torch = torch_for("fuser_lab.bridge")
         self._places = {node: place for place, node in enumerate(nodes)}
         self._storages: dict[int, int] = {}
@@ -80,6 +94,8 @@ class _Writer(pickle.Pickler):
         torch = self._torch
         if isinstance(value, torch.fx.Node):
             return _NODE, self._places[value]
+        if isinstance(value, Origin) and (place := self._lines.get((value.code, value.place))) is not None:
+            return _ORIGIN, place, value.module
         if isinstance(value, torch._ops.OpOverload):  # noqa: SLF001 - torch has no public name for it
             return _OP, str(value)
         if isinstance(value, torch._subclasses.FakeTensor):  # noqa: SLF001
@@ -99,19 +115,27 @@ class _Writer(pickle.Pickler):
 
 
 class _Reader(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO) -> None:
+    def __init__(self, file: io.BytesIO, lines: Lines) -> None:
         super().__init__(file)
+        self._lines = lines
+        self._origins: dict[tuple[int, str], Origin] = {}
         torch = self._torch = torch_for("fuser_lab.bridge")
         self.nodes: list[Node] = []
         self._fake = torch._subclasses.FakeTensor  # noqa: SLF001 - torch has no public name for it
         self._mode = torch._subclasses.FakeTensorMode()  # noqa: SLF001
         self._storages: dict[int, Any] = {}
-        self._make: dict[int, Callable[..., Any]] = {_NODE: self.nodes.__getitem__, _OP: _op, _TENSOR: self._tensor}
+        self._make: dict[int, Callable[..., Any]] = {
+            _NODE: self.nodes.__getitem__, _OP: _op, _TENSOR: self._tensor, _ORIGIN: self._origin,
+        }
 
     def persistent_load(self, pid: Any) -> Any:
         """Return the value that a persistent id of `_Writer` describes."""
         kind, *described = pid
         return self._make[kind](*described)
+
+    def _origin(self, place: int, module: str) -> Origin:
+        code, where = self._lines[place]
+        return self._origins.setdefault((place, module), Origin(module, code, where))
 
     def _tensor(
         self, place: int, size: int, offset: int, shape: Sequence[int], strides: Sequence[int], dtype: Any, device: Any,

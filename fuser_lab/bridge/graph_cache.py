@@ -1,9 +1,10 @@
 """Graphs of AOTAutograd that torch's own cache keeps on disk, so that another process does not trace them again.
 
 Torch finds an entry of `AOTAutogradCache` by Dynamo's graph, its inputs, and torch's settings. Here its key also has
-what else decides a graph of ATen ops and what is shown of it: this package's files, the options, and the lines and
-modules of the user's code. An entry has the graphs that torch's partitioner made, before regions are found in them, and
-what AOTAutograd knows about mutations, aliases and gradients. Where torch has no such cache, or does not keep a graph,
+what else decides a graph of ATen ops and what is shown of it: this package's files, the options, and the modules of the
+user's code. Lines of code may move; the graph is shown with the lines of this process. An entry has the graphs that
+torch's partitioner made, before regions are found in them, and what AOTAutograd knows about mutations, aliases and
+gradients. Where torch has no such cache, or does not keep a graph,
 the graph is traced. Entries are pickles, so they are files of `fuser_lab.runtime.store`, which returns only what this
 user has written. Torch's settings (``TORCHINDUCTOR_AUTOGRAD_CACHE=0``) switch the cache off.
 
@@ -20,7 +21,7 @@ from contextvars import ContextVar
 from typing import Any
 from unittest import mock
 
-from fuser_lab.bridge.graph_bytes import read_graph, write_graph
+from fuser_lab.bridge.graph_bytes import Lines, read_graph, write_graph
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import modules_of, origin_of
 from fuser_lab.process.forks import new_lock
@@ -110,7 +111,7 @@ def _digest(gm: Any, names: Sequence[str], options: Any) -> str:
     ]
     digest = hashlib.sha256(repr((files_digest(), options, tuple(names), casts, switches)).encode())
     for node in gm.graph.nodes:
-        digest.update(repr((origin_of(node), modules_of(node))).encode())
+        digest.update(repr((origin_of(node).module, modules_of(node))).encode())
     return digest.hexdigest()
 
 
@@ -120,11 +121,11 @@ def kept_compiler(compiled: Callable[[Any, Sequence[Any]], Any]) -> Any:
     return schemas.SerializableAOTDispatchCompiler(_output_code(), compiled)
 
 
-def kept_graph(gm: Any, kind: str, capture: Capture) -> Any:
-    """Return a graph of AOTAutograd as a function that runs it, and that torch's cache keeps."""
+def kept_graph(gm: Any, kind: str, capture: Capture, lines: Lines) -> Any:
+    """Return a graph of AOTAutograd as a function that runs it, and that torch's cache keeps; see `write_graph`."""
     content = b""
     with contextlib.suppress(Exception), _no_modes():  # a graph without bytes is traced in each process
-        content = write_graph(gm)
+        content = write_graph(gm, lines)
     made = _output_code()(gm, kind, content)
     made.begin(capture)
     return made
@@ -140,23 +141,23 @@ def _read(kind: str, content: bytes) -> Any:
     return _output_code()(None, kind, content)
 
 
-def graph_of(content: bytes) -> Any:
+def graph_of(content: bytes, lines: Lines) -> Any:
     """Return the graph module with these bytes."""
     with _no_modes():
-        return read_graph(content)[0]
+        return read_graph(content, lines)[0]
 
 
-def write_parts(content: bytes, options: object, gm: Any, parts: object) -> None:
+def write_parts(content: bytes, options: object, gm: Any, lines: Lines, parts: object) -> None:
     """Store a graph in which regions were found, and its parts, which contain nodes; the graph had the bytes before."""
     with contextlib.suppress(Exception), _no_modes():  # otherwise, each process finds the regions
-        write_object(_PARTS, _key(content, options), write_graph(gm, parts))
+        write_object(_PARTS, _key(content, options), write_graph(gm, lines, parts))
 
 
-def read_parts(content: bytes, options: object) -> tuple[Any, Any] | None:
+def read_parts(content: bytes, options: object, lines: Lines) -> tuple[Any, Any] | None:
     """Return the graph and the parts that `write_parts` stored, or None."""
     stored = read_object(_PARTS, _key(content, options))
     with contextlib.suppress(Exception), _no_modes():
-        return None if stored is None else read_graph(stored)
+        return None if stored is None else read_graph(stored, lines)
     return None
 
 
