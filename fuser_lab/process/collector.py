@@ -46,9 +46,8 @@ def collecting_rarely() -> Iterator[None]:
     """Let the cyclic collector run rarely.
 
     A capture creates millions of objects that nearly all live until it ends, and so does Numba when it compiles a
-    kernel: at Python's own threshold, the collector takes a fifth of a capture's time. At the end, young objects are
-    visited once, and those that live become old ones without being counted, since Python visits all objects of the
-    process after a quarter of them are new. Contexts may overlap in several threads.
+    kernel: at Python's own threshold, the collector takes a fifth of a capture's time. Contexts may overlap in several
+    threads.
     """
     with _LOCK:
         before = _BEFORE[0][1] if _BEFORE else gc.get_threshold()
@@ -60,20 +59,10 @@ def collecting_rarely() -> Iterator[None]:
     try:
         yield
     finally:
-        if len(_BEFORE) == 1:
-            _keep_young()  # without the lock, because finalizers run
         with _LOCK:
             _BEFORE.remove(entry)
             if not _BEFORE:
                 gc.set_threshold(*before)
-
-
-def _keep_young() -> None:
-    """Let young objects be old ones, unless the user has frozen objects, which would no longer be frozen."""
-    if gc.isenabled() and not gc.get_freeze_count():
-        gc.collect(0)
-        gc.freeze()
-        gc.unfreeze()
 
 
 def _after_fork() -> None:
