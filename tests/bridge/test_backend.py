@@ -235,19 +235,6 @@ def test_two_results_share_no_memory():
     assert len({y.data_ptr() for y in results}) == 3
 
 
-def test_views_of_a_result_share_its_memory():
-    def views(x):
-        y = torch.sin(x)
-        return y, y.unfold(0, 2, 1), y.diagonal(1), y.as_strided((2, 3), (4, 1)), y[1:, ::2]
-
-    run = compiled(views)
-    for _ in range(3):
-        x = torch.randn(3, 4)
-        results = run(x)
-        assert len({y.untyped_storage().data_ptr() for y in results}) == 1
-        torch.testing.assert_close(results, views(x))
-
-
 def test_numbers_that_are_equal_and_differ_in_kind_are_other_regions():
     x = torch.tensor([3.0, -2.0, 5.0])
     for add, scale in ((1, 0.0), (1.0, -0.0), (True, 1)):

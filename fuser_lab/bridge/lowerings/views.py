@@ -13,8 +13,7 @@ from fuser_lab.dtypes import DataType
 ALIASES = frozenset({
     "aten.view.default", "aten.permute.default", "aten.transpose.int", "aten.t.default", "aten.expand.default",
     "aten.unsqueeze.default", "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.alias.default",
-    "aten.detach.default", "aten.slice.Tensor", "aten.select.int", "aten.view.dtype", "aten.unfold.default",
-    "aten.diagonal.default", "aten.as_strided.default",
+    "aten.detach.default", "aten.slice.Tensor", "aten.select.int", "aten.view.dtype",
 })  # fmt: skip
 VIEWS = ALIASES | {"aten._unsafe_view.default"}  # all that move nothing; the schema of the last does not say so
 # Ops that write what they read to other memory.
@@ -22,11 +21,7 @@ COPIES = frozenset({
     "aten.clone.default", "aten.copy.default", "aten._reshape_copy.default", "aten.expand_copy.default",
     "aten.lift_fresh_copy.default", "aten.split_with_sizes_copy.default",
 })  # fmt: skip
-# Views whose operand a kernel reads instead: they repeat elements, or are indexed by what a fusion names.
-BROADCASTS = frozenset({
-    "aten.expand.default", "aten.unsqueeze.default", "aten.unfold.default", "aten.diagonal.default",
-    "aten.as_strided.default",
-})  # fmt: skip
+BROADCASTS = frozenset({"aten.expand.default", "aten.unsqueeze.default"})
 
 
 @lowering(
