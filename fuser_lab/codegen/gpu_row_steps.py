@@ -458,8 +458,9 @@ def _by_conditions(folds: Sequence[Fold]) -> tuple[tuple[Term, list[Fold]] | Non
     """Return the reductions that the elements of few threads can change, with the condition of any, and the others."""
     searches = [fold for fold in folds if fold.matters is not None]
     conditions = [fold.matters for fold in searches if fold.matters is not None]
-    others = [fold for fold in folds if fold.matters is None]
-    return (reduce(or_, conditions), [replace(fold, matters=None) for fold in searches]) if searches else None, others
+    unconditional = [fold for fold in folds if fold.matters is None]
+    rare = (reduce(or_, conditions), [replace(fold, matters=None) for fold in searches]) if searches else None
+    return rare, unconditional
 
 
 def _steps_ahead(row: Row, section: RowSection, loaded: Collection[TensorView]) -> int:

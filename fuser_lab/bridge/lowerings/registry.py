@@ -263,8 +263,8 @@ class Emitter:
                 if len(sources) == count == expr.out.shape[axis]:
                     stacked[expr.out] = sources
             elif expr.kind is OpKind.POINTWISE and not stacked.keys().isdisjoint(expr.inputs):
-                others = [tv for tv in expr.tensor_inputs if tv not in stacked]
-                if all(tv.ndim == x.ndim and tv.shape[axis] == 1 for tv in others):
+                broadcasts = [tv for tv in expr.tensor_inputs if tv not in stacked]
+                if all(tv.ndim == x.ndim and tv.shape[axis] == 1 for tv in broadcasts):
                     stacked[expr.out] = None  # until its parts are needed
         needed = set[Val]([x.val]) & stacked.keys()
         for expr in reversed(exprs):
