@@ -88,7 +88,7 @@ class _PhaseVerifier:
         self._names.update((size.name, size.dtype) for size in phase.sizes)
         self._indices: set[str] = set()  # variables of open loops
         self._local: set[str] = set()  # names that both branches of an `If` define, until one is read after it
-        self._redefined: set[str] = set()  # such names that are defined again
+        self._redefined: set[str] = set()  # such names that the block around defines again
         self._buffers: dict[str, Buffer] = {buffer.name: buffer for buffer in phase.buffers}
         self._written = written  # buffers that a statement before this one writes, in this phase or an earlier one
         self._varying: set[str] = set()  # names and buffers that can differ between threads of a block
@@ -99,9 +99,15 @@ class _PhaseVerifier:
         """Verify all statements."""
         self._block(self._phase.body)
 
-    def _block(self, statements: Sequence[Statement], var: str | None = None) -> dict[str, DataType]:
-        """Verify a block, and return the names that it defines, which do not exist after it; ``var`` is its loop's."""
+    def _block(
+        self, statements: Sequence[Statement], var: str | None = None,
+    ) -> tuple[dict[str, DataType], frozenset[str]]:
+        """Verify a block; ``var`` is its loop's.
+
+        Returns the names that the block defines, which do not exist after it, and the local ones that it defines again.
+        """
         before, buffers, local = dict(self._names), dict(self._buffers), frozenset(self._local)
+        redefined, self._redefined = self._redefined, set()
         if var is not None:
             self._names[var] = DataType.Index
             self._indices.add(var)
@@ -112,10 +118,10 @@ class _PhaseVerifier:
             self._indices.discard(var)
             del self._names[var]
         made = {name: dtype for name, dtype in self._names.items() if name not in before}
-        self._names, self._buffers = before, buffers
-        self._local |= local & self._redefined  # the other branch, or a later block, may define them too
-        self._redefined -= local
-        return made
+        again = local & self._redefined
+        self._names, self._buffers, self._redefined = before, buffers, redefined
+        self._local |= again  # the other branch, or a later block, may define them too
+        return made, again
 
     def _statement(self, statement: Statement) -> None:
         match statement:
@@ -163,13 +169,15 @@ class _PhaseVerifier:
         divides = self._divides
         if self._varies(statement.condition):
             self._divides = statement
-        made = self._block(statement.then)
+        made, again = self._block(statement.then)
         varying = self._varying & made.keys()
-        both = made.keys() & self._block(statement.otherwise).keys()
+        made_otherwise, again_otherwise = self._block(statement.otherwise)
+        both = made.keys() & made_otherwise.keys()
         self._divides = divides
         self._varying |= varying
         self._names.update((name, made[name]) for name in both)
         self._local |= both
+        self._redefined |= again & again_otherwise
 
     def _loop(self, loop: Loop) -> None:
         if (loop.var in self._names and loop.var not in self._local) or loop.var in self._buffers:

@@ -79,6 +79,7 @@ LANE = Var(DataType.Index, "lane")
 TAKEN = VectorLoad(buffer=X, position=index(0), words=WORDS, slot=index(0), count=4, width=4)
 SUMMED = Reduce(name="total", fn="add", value=load(LANE), identity=0.0, scope=Scope.BLOCK)
 BOTH = If(condition=HOLDS, then=(let("a"),), otherwise=(let("a"),))
+NESTED = If(condition=HOLDS, then=(BOTH, store(var("a"))), otherwise=(BOTH, store(var("a"))))
 
 RIGHT = {
     "a loop and its variable": [loop(store(load(AT), AT))],
@@ -88,6 +89,7 @@ RIGHT = {
     "a name for each branch": [If(condition=HOLDS, then=(let("a"), store(var("a")))), let("a"), store(var("a"))],
     "a name that was local to both branches": [BOTH, let("a"), store(var("a"))],
     "a name that was local to both branches of two": [BOTH, BOTH, store(var("a"))],
+    "branches in both branches": [NESTED, NESTED, store(var("a"))],
     "words": [Alloc(buffer=WORDS), TAKEN, store(load(buffer=WORDS))],
     "a barrier": [threads(Alloc(buffer=TILE), store(ONE, LANE, TILE), Barrier(), store(load(buffer=TILE), LANE))],
     "a branch of a block": [threads(If(condition=load() > 0.0, then=(Barrier(),)))],
@@ -118,6 +120,9 @@ WRONG = {
     "a definition in a loop of a name before it": ([let("a"), loop(let("a", load(AT)))], "defines a, which already"),
     "a definition of what both branches define": (
         [BOTH, store(var("a")), let("a")], "defines a, which already exists",
+    ),
+    "a definition in a branch of what it reads": (
+        [BOTH, If(condition=HOLDS, then=(store(var("a")), BOTH))], "defines a, which already exists",
     ),
     "a loop over a variable of a loop around it": ([loop(loop(store(ONE, AT)))], "defines i, which already exists"),
     "an update of nothing": ([let("a", update=True)], "updates a, which is not defined there"),
