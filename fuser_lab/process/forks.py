@@ -33,7 +33,7 @@ T = TypeVar("T", bound=threading.Condition | threading.Event | Any)  # the types
 
 _RENEWED: weakref.WeakSet[Any] = weakref.WeakSet()
 _RESETS: "list[Callable[[], Callable[[], object] | None]]" = []  # weak if they are bound methods
-_AWAITED: weakref.WeakSet[Any] = weakref.WeakSet()
+_AWAITED: list[weakref.ref[Any]] = []  # a copy of a list is made at once, while other threads register locks
 _MODULE_LOCKS: "dict[str, Callable[[], Any]]" = getattr(importlib._bootstrap, "_module_locks", {})  # noqa: SLF001
 _HELD: dict[int, list[Any]] = {}  # what was acquired for a fork, by the thread that forks
 
@@ -56,7 +56,11 @@ def after_fork(reset: Callable[[], object]) -> None:
 
 def fork_waits_for(lock: Any) -> None:
     """Make forks wait until no other thread holds a lock, which is free in a child."""
-    _AWAITED.add(lock)
+    _AWAITED.append(weakref.ref(lock, _AWAITED.remove))
+
+
+def _awaited() -> list[Any]:
+    return [lock for each in tuple(_AWAITED) if (lock := each()) is not None]
 
 
 def _foreign_imports() -> list[Any]:
@@ -115,25 +119,27 @@ def _before() -> None:
     another thread imported them during the wait, only those of after the fork would be called.
     """
     held = _HELD[threading.get_ident()] = []
-    _acquire(list(_AWAITED), held, time.monotonic() + LONGEST_WAIT)
+    _acquire(held, time.monotonic() + LONGEST_WAIT)
 
 
-def _acquire(locks: list[Any], held: list[Any], end: float) -> None:
+def _acquire(held: list[Any], end: float) -> None:
     """Acquire locks in any order; after ``end``, those that are free.
 
     While a thread waits for one, it holds no other, so threads that acquire several of them in another order finish.
+    An import for which it waits may register locks, such as that of a compiler, which another thread then holds.
     """
+    busy: list[Any] = []
     while True:
         left = max(end - time.monotonic(), 0)
+        locks = [*busy, *(lock for lock in _awaited() if lock not in busy)]
         for place, lock in enumerate(locks):
             if lock.acquire(timeout=0 if place else left):
                 held.append(lock)
-        busy = [lock for lock in locks if lock not in held]
+        busy = [lock for lock in _awaited() if lock not in held]
         if not busy or not left:
             return
         while held:
             held.pop().release()
-        locks = [*busy, *(lock for lock in locks if lock not in busy)]
 
 
 def _in_parent() -> None:
@@ -147,7 +153,7 @@ def _in_child() -> None:
     _HELD.clear()
     for lock in reversed(held):
         lock.release()
-    for primitive in (*(lock for lock in _AWAITED if lock not in held), *_RENEWED, *_property_locks()):
+    for primitive in (*(lock for lock in _awaited() if lock not in held), *_RENEWED, *_property_locks()):
         primitive._at_fork_reinit()  # noqa: SLF001 - as the standard library does, which has no public name for it
     for reset in tuple(_RESETS):
         call = reset()

@@ -224,6 +224,33 @@ def test_a_fork_waits_once_for_an_import_that_goes_on(tmp_path: Path) -> None:
     """, tmp_path)
 
 
+def test_a_fork_waits_for_locks_that_an_awaited_import_registers(tmp_path: Path) -> None:
+    (tmp_path / "compiler.py").write_text(textwrap.dedent("""
+        import threading, time
+        import __main__
+        __main__.reached.set()
+        time.sleep(0.3)
+        lock = threading.Lock()
+        __main__.forks.fork_waits_for(lock)
+        lock.acquire()  # as a thread does that compiles at once
+    """), encoding="utf-8")
+    run(f"""
+        sys.path.insert(0, {str(tmp_path)!r})
+        reached, whole = threading.Event(), [True]
+
+        def compile_kernels():
+            whole[0] = False
+            import compiler
+            time.sleep(0.3)
+            whole[0] = True
+            compiler.lock.release()
+
+        threading.Thread(target=compile_kernels).start()
+        assert reached.wait({allowed(60)})
+        in_child(lambda: whole[0] or os._exit(1))
+    """, tmp_path)
+
+
 def test_the_journal_of_a_ledger_stays_with_the_parent(tmp_path: Path) -> None:
     run(f"""
         from fuser_lab.lab.ledger import Ledger
