@@ -23,7 +23,7 @@ from unittest import mock
 
 from fuser_lab.bridge.graph_bytes import Lines, read_graph, write_graph
 from fuser_lab.bridge.requirement import torch_for
-from fuser_lab.bridge.traced import modules_of, origin_of
+from fuser_lab.bridge.traced import modules_of, origin_of, without_modes
 from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime import store
 from fuser_lab.runtime.object_files import files_digest, read_object, write_object
@@ -124,16 +124,11 @@ def kept_compiler(compiled: Callable[[Any, Sequence[Any]], Any]) -> Any:
 def kept_graph(gm: Any, kind: str, capture: Capture, lines: Lines) -> Any:
     """Return a graph of AOTAutograd as a function that runs it, and that torch's cache keeps; see `write_graph`."""
     content = b""
-    with contextlib.suppress(Exception), _no_modes():  # a graph without bytes is traced in each process
+    with contextlib.suppress(Exception), without_modes():  # a graph without bytes is traced in each process
         content = write_graph(gm, lines)
     made = _output_code()(gm, kind, content)
     made.begin(capture)
     return made
-
-
-def _no_modes() -> Any:
-    """Return a context in which tensors are what they are, while torch traces."""
-    return torch_for("fuser_lab.bridge").utils._python_dispatch._disable_current_modes()  # noqa: SLF001
 
 
 def _read(kind: str, content: bytes) -> Any:
@@ -143,20 +138,20 @@ def _read(kind: str, content: bytes) -> Any:
 
 def graph_of(content: bytes, lines: Lines) -> Any:
     """Return the graph module with these bytes."""
-    with _no_modes():
+    with without_modes():
         return read_graph(content, lines)[0]
 
 
 def write_parts(content: bytes, options: object, gm: Any, lines: Lines, parts: object) -> None:
     """Store a graph in which regions were found, and its parts, which contain nodes; the graph had the bytes before."""
-    with contextlib.suppress(Exception), _no_modes():  # otherwise, each process finds the regions
+    with contextlib.suppress(Exception), without_modes():  # otherwise, each process finds the regions
         write_object(_PARTS, _key(content, options), write_graph(gm, lines, parts))
 
 
 def read_parts(content: bytes, options: object, lines: Lines) -> tuple[Any, Any] | None:
     """Return the graph and the parts that `write_parts` stored, or None."""
     stored = read_object(_PARTS, _key(content, options))
-    with contextlib.suppress(Exception), _no_modes():
+    with contextlib.suppress(Exception), without_modes():
         return None if stored is None else read_graph(stored, lines)
     return None
 

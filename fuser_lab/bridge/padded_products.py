@@ -9,7 +9,6 @@ the slice where it needs the result. The slice is copied only where something re
 
 import contextlib
 import hashlib
-import importlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -18,7 +17,7 @@ from fuser_lab.bridge.lowerings.views import ALIASES
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.row_gaps import set_values, values_with
 from fuser_lab.bridge.symbolic import is_symbolic
-from fuser_lab.bridge.traced import Node, target_of
+from fuser_lab.bridge.traced import Node, target_of, without_modes
 from fuser_lab.runtime import store
 from fuser_lab.runtime.clocks import DeviceClock
 from fuser_lab.targets import is_on_host
@@ -189,8 +188,7 @@ def _measure(torch: Any, op: Any, operands: Sequence[Any], added: tuple[int, int
     """Time a product with and without pads, on zeros; False if there is not enough memory to do so."""
     rows, inner, columns = added
     pad = torch.nn.functional.pad
-    modes = importlib.import_module("torch.utils._python_dispatch")
-    with contextlib.suppress(torch.cuda.OutOfMemoryError), modes._disable_current_modes(), torch.no_grad():  # noqa: SLF001
+    with contextlib.suppress(torch.cuda.OutOfMemoryError), without_modes(), torch.no_grad():
         *bias, a, b = (
             torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device).zero_() for x in operands
         )

@@ -30,9 +30,10 @@ from fuser_lab.bridge.traced import (
     origin_of,
     target_of,
     traced_tensor,
+    without_modes,
     writes,
 )
-from fuser_lab.targets import has_own_memory
+from fuser_lab.targets import has_own_memory, is_on_host
 
 FREE_VIEW = "a view at the edge of a region costs torch nothing"
 COPY = "it only copies, and torch's own kernel does that"
@@ -83,6 +84,7 @@ def prepare(gm: Any) -> tuple[Node, ...]:
     use_offsets(gm.graph)
     forget_offsets(gm.graph)
     merge_calls(gm.graph, numbers=False)
+    _as_numbers(gm)
     _as_views(gm)
     _from_the_operand(gm)
     parts_as_views(gm.graph.nodes)
@@ -97,6 +99,30 @@ def prepare(gm: Any) -> tuple[Node, ...]:
 def section_starts(nodes: Iterable[Node]) -> tuple[Node, ...]:
     """Return the first nodes of the sections of a graph of torch."""
     return tuple(node for node in nodes if writes(node) or (draws(node) and _depends_on_data(node)))
+
+
+def _as_numbers(gm: Any) -> None:
+    """Rewrite copies of constants without axes as numbers, one for each reader: ``x[:, 2] = 0.5`` copies a tensor.
+
+    That tensor is on the CPU, so that a region on a GPU would wait until its value has been sent, in each call.
+    """
+    aten = torch_for("fuser_lab.bridge").ops.aten
+    for node in gm.graph.find_nodes(op="call_function", target=aten.lift_fresh_copy.default):
+        constant, value = node.args[0], node.meta.get("val")
+        traced = traced_tensor(value)
+        if constant.op != "get_attr" or traced is None or traced.ndim or not is_on_host(traced.device):
+            continue
+        with without_modes():
+            number = functools.reduce(getattr, constant.target.split("."), gm).item()
+        for user in list(node.users):
+            with gm.graph.inserting_before(user):
+                full = gm.graph.call_function(
+                    aten.full.default, ([], number), {"dtype": value.dtype, "device": value.device})
+            full.meta = dict(node.meta)
+            user.replace_input_with(node, full)
+        gm.graph.erase_node(node)
+        if not constant.users:
+            gm.graph.erase_node(constant)
 
 
 def _as_views(gm: Any) -> None:

@@ -249,3 +249,8 @@ def writes(node: Node) -> bool:
         return node.op in {"call_module", "call_method"}
     schema = getattr(node.target, "_schema", None)
     return schema is not None and bool(schema.is_mutable)
+
+
+def without_modes() -> Any:
+    """Return a context in which tensors are what they are, while torch traces."""
+    return _torch().utils._python_dispatch._disable_current_modes()  # noqa: SLF001

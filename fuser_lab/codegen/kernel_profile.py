@@ -43,7 +43,15 @@ _EXACT_QUOTIENTS = {"div", "rounded_quotient"}
 _EXACT = 10  # instructions of an exactly rounded division of float32 beside the reciprocal
 _SOFTWARE = 40  # instructions of a conversion to eight bits
 _WIDENED = 10  # instructions of a conversion from eight bits, as `float8_functions` writes it for one element
-_DOUBLE = 8  # factor for divisions and functions of float64
+# Issue slots of a function of float64 beside loads and stores, in machine code for compute capability 9.0 without
+# branches for rare numbers: a multiprocessor has 64 units for float64, so such an instruction takes two slots.
+_OF_DOUBLE = {
+    "acos": 121, "acosh": 194, "asin": 106, "asinh": 199, "atan": 70, "atan2": 128, "atanh": 194, "cos": 62,
+    "cosh": 58, "div": 33, "erf": 97, "erfc": 167, "erfcinv": 448, "erfinv": 249, "exp": 55, "exp2": 57, "expm1": 70,
+    "fmod": 268, "lgamma": 646, "log": 93, "log10": 97, "log1p": 157, "log2": 97, "logaddexp": 220, "pow": 241,
+    "remainder": 280, "rounded_quotient": 33, "rounded_sqrt": 34, "rsqrt": 25, "sigmoid": 82, "sin": 60, "sinh": 127,
+    "sqrt": 34, "tan": 86, "tanh": 92,
+}
 _ROUNDING = 3  # instructions of a conversion to 16 bits and back; conversions are issued at half the rate
 _WIDE = 2  # instructions of 64-bit integer arithmetic
 # Functions that take many instructions, as multiples of one instruction of the special function unit.
@@ -495,9 +503,9 @@ def _cost(term: Apply) -> tuple[str, float]:
         return ("special" if DataType.Int in {term.dtype, source_dtype} else "simple"), 1
     if term.fn == "bitcast" and not term.dtype.is_narrow and not term.args[0].dtype.is_narrow:
         return "simple", 0
-    of_class = function_class(term.fn)
     if term.dtype is DataType.Double:
-        return of_class, 2 if of_class == "simple" else _DOUBLE
+        return "simple", _OF_DOUBLE.get(term.fn, 2)
+    of_class = function_class(term.fn)
     if any(arg.dtype in {DataType.Int, DataType.UInt64} for arg in term.args):
         return of_class, _WIDE_FUNCTIONS.get(term.fn, _WIDE)
     if term.fn in _POLYNOMIALS:

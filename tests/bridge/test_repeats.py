@@ -62,6 +62,23 @@ def test_numbers_that_only_merged_calls_read_are_gone():
     assert (counts["aten.full.default"], counts["aten.where.self"]) == (1, 1)
 
 
+def test_numbers_that_are_written_into_a_tensor_are_no_tensors_that_regions_read():
+    def function(v):
+        x = torch.full_like(v["x"], -torch.inf)
+        x[:, 2] = 0.5
+        return [torch.where(v["x"] > 0, x, v["x"]), v["x"] + torch.tensor(2.5)]
+
+    given = {"x": torch.randn(3, 4)}
+    gm = graph_of(torch, function, given)
+    expected = gm(*given.values())
+    prepare(gm)
+    gm.recompile()
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(gm(*given.values()), expected, strict=True))
+    numbers = [node.args[1] for node in gm.graph.nodes if target_of(node) == "aten.full.default"]
+    assert sorted(numbers) == [0.5, 2.5]
+    assert not gm.graph.find_nodes(op="get_attr")
+
+
 def test_what_differs_stays():
     def function(v):
         x, y = v["x"], v["y"]
