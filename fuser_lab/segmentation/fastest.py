@@ -9,13 +9,14 @@ begins with recomputation and splits, or with merges where launches take longest
 
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from fuser_lab.analysis.bit_masks import bits
 from fuser_lab.cost.predicted_times import TimeModel
 from fuser_lab.cost.work import Work, product_flops
-from fuser_lab.errors import IllegalEdit
+from fuser_lab.errors import IllegalEdit, SegmentationError
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
 from fuser_lab.segmentation.bottom_up import bottom_up
 from fuser_lab.segmentation.edits import glue, own_exprs
@@ -172,6 +173,9 @@ class _Search:
             self._take_whole()
         if isinstance(self.rationed, RationedSchedulers):
             self._add("open bottom-up", bottom_up(self.fusion, self._beside(), self.options))
+            plans = {plan.kernels: plan for plan in (*self.known[: len(self._ways)], self.known[-1])}
+            for plan in plans.values():
+                self._undo_merges(plan)
         if not self.is_limited:
             self._add_optimal()
 
@@ -205,6 +209,10 @@ class _Search:
         self._take(made)
 
     def _take(self, attempts: Sequence[Attempt]) -> None:
+        self.known.append(self._timed(self._made(attempts), attempts))
+
+    def _made(self, attempts: Sequence[Attempt]) -> SegmentedFusion:
+        """Return the segments that attempts make."""
         fold = Fold(self.fusion)
         for attempt in attempts:
             fold.apply(attempt)
@@ -212,10 +220,40 @@ class _Search:
         if any(group.scheduler is None for group in segmented.groups):
             # The limit refuses a segment that the plan would have, which would be priced as calls of the library.
             segmented = assemble(fold.fusion, fold.groups(), fold.recomputed, self.oracle, fold.replicas)
+        return segmented
+
+    def _timed(self, segmented: SegmentedFusion, attempts: Sequence[Attempt]) -> TimedPlan:
         times = self.times(segmented, limited=bool(self.known))
         on_gpu = not self.model.repeats  # the clock of a CPU measures calls
         launch = self.model.launch if self.is_limited and on_gpu else 0.0
-        self.known.append(TimedPlan(segmented=segmented, times=times, attempts=tuple(attempts), launch=launch))
+        return TimedPlan(segmented=segmented, times=times, attempts=tuple(attempts), launch=launch)
+
+    def _undo_merges(self, start: TimedPlan) -> None:
+        """Make the plan known that undoes merges of a bottom-up plan, the last first, as long as that saves time.
+
+        Merges in pairs go past faster plans: schedulers accept a set, but its kernel may take longer than its parts'.
+        A merge is looked at once all later ones of what it makes are undone, so few plans are timed.
+        """
+        best, kept = start, frozenset[str]()
+        for merge in reversed([a for a in start.attempts if a.accepted and a.kind is Kind.MERGE]):
+            names = frozenset().union(*merge.subjects)
+            if names <= kept:
+                continue
+            if self.budget.is_late:
+                break
+            kept |= names
+            attempts = [attempt for attempt in best.attempts if attempt is not merge]
+            with suppress(SegmentationError):  # replicas that became one expression need their segment
+                parts = self._made(attempts)
+                # Only parts that by their bytes may be faster are lowered.
+                if (
+                    sum(seconds_by_bytes(parts, self.model)) < best.seconds
+                    and all(group.scheduler or len(group.exprs) == 1 for group in parts.groups)
+                    and (plan := self._timed(parts, attempts)).seconds < best.seconds
+                ):
+                    best, kept = plan, kept - names
+        if best is not start:
+            self.known.append(best)
 
     def times(self, segmented: SegmentedFusion, *, limited: bool = True) -> tuple[float, ...]:
         """Return the predicted seconds of each segment: as scheduled, or else by bytes and arithmetic."""
@@ -421,26 +459,31 @@ class _Search:
         fewest = min(near, key=lambda plan: (plan.moved, plan.seconds), default=None)
         if self.clock is None or not ranked:
             return min((first, *ranked), key=lambda plan: plan.seconds)
-        best = self._time_first(ranked)
+        chosen = self._as_scheduled(first)
+        best = self._time_first(ranked, chosen, self.clock)
         if fewest is not None and all(plan.kernels != fewest.kernels for plan in best):
             best.append(self._as_scheduled(fewest))
-        chosen = self._as_scheduled(first)
         for plan in sorted(best, key=lambda plan: (plan.moved, plan.seconds)):
             if is_faster(plan, chosen, self.clock, self.model):
                 chosen = plan
         return chosen
 
-    def _time_first(self, ranked: Sequence[TimedPlan]) -> list[TimedPlan]:
+    def _time_first(self, ranked: Sequence[TimedPlan], first: TimedPlan, clock: Clock) -> list[TimedPlan]:
         """Return the first of several ranked plans with the times of all their kernels as scheduled.
 
-        More than two are timed if the times as scheduled exceed the prices by which other plans were ranked.
+        More than two are timed if the times as scheduled exceed the prices by which other plans were ranked, or if none
+        saves enough to replace the bottom-up plan. A search in limited time has lowered all kernels already.
         """
         timed = list[TimedPlan]()
         distinct = {plan.kernels: plan for plan in reversed(ranked)}
         for plan in sorted(distinct.values(), key=lambda plan: plan.seconds):
-            late = len(timed) >= MOST_TIMED or self.budget.is_late
-            if len(timed) >= MOST_CHECKED and (late or min(other.seconds for other in timed) <= plan.seconds):
-                break
+            if len(timed) >= MOST_CHECKED:
+                replaces = any(is_faster(other, first, clock, self.model) for other in timed)
+                is_best = min(other.seconds for other in timed) <= plan.seconds
+                if (replaces and is_best) or plan.seconds >= first.seconds:
+                    break
+                if len(timed) >= MOST_TIMED and not self.is_limited:
+                    break
             timed.append(self._as_scheduled(plan))
         return timed
 
