@@ -1,10 +1,11 @@
 """The plan that is predicted to be fastest: cuts, schedulers and recomputation, searched by a model of time.
 
-The search begins with the plans of the other strategies, under nvFuser's rules and, if the oracle has open schedulers,
-without them. The best plans that repeat nothing are improved by merging segments and moving expressions
-(`local_search`), and by splitting slow kernels; then the best plan's boundaries are recomputed one by one, as long as
-that is predicted to save time, and segments that have become neighbours are merged. A search in limited time also
-begins with recomputation and splits, or with merges where launches take longest: few attempts, which save much.
+The search begins with bottom-up plans, under nvFuser's rules and, if the oracle has open schedulers, without them, and
+with the faster plans that their merges went past. The best plans that repeat nothing are improved by
+merging segments and moving expressions (`local_search`), and by splitting slow kernels; then the best plan's boundaries
+are recomputed one by one, as long as that is predicted to save time, and segments that have become neighbours are
+merged. A search in limited time also begins with recomputation and splits, or with merges where launches take longest:
+few attempts, which save much.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +26,6 @@ from fuser_lab.segmentation.forwarding import forwarded_chains
 from fuser_lab.segmentation.graph import SegmentedFusion, SegmentedGroup, assemble
 from fuser_lab.segmentation.ideals import Budget
 from fuser_lab.segmentation.local_search import Partition, anneal, legal_price, merges, runs
-from fuser_lab.segmentation.optimal import optimal
 from fuser_lab.segmentation.options import FACTORIES, SegmenterOptions
 from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.partition_attempts import (
@@ -51,9 +51,6 @@ from fuser_lab.segmentation.timed_plan import (
 from fuser_lab.segmentation.timed_space import NEAR, TimedSpace, partition_of, parts_of, with_tables
 
 PHASE = "fastest"
-MOST_FOR_OPTIMAL = 60  # maximum number of expressions for which strategy "optimal" is a starting point
-STATES_FOR_OPTIMAL = 20  # divisor of the states that it gets
-WORK_FOR_OPTIMAL = 0.25  # part of the processor time left that it may take
 # Part of the processor time left in which a step before the search may lower kernels. Not measured alone.
 WORK_BESIDE = 0.5
 CHANGES_PER_UNIT, LATER_CHANGES = 20, 5  # steps of the random walk: in the first round, and in each later round
@@ -88,7 +85,7 @@ def fastest(
     search = _Search(fusion, oracle, options, model, budget, clock)
     search.begin()
     # In limited time, what saves most in a second comes first.
-    first = (search.store_tables, search.recompute) if search.is_limited else ()
+    first = (search.recompute,) if search.is_limited else ()
     if search.best.on_host > sum(search.best.times):
         first = (search.merge, *first)
     for step in (*first, search.open, search.improve, search.recompute):
@@ -165,7 +162,7 @@ class _Search:
             self._add(word, bottom_up(self.fusion, self.closed, options))
 
     def open(self) -> None:
-        """Add the plan of bottom-up without nvFuser's rules, and that of "optimal" if the search is not limited.
+        """Add the plan of bottom-up without nvFuser's rules, and what all bottom-up plans are without some merges.
 
         Open schedulers may lower half as many expressions for it as for the search in the space, besides those.
         """
@@ -176,15 +173,6 @@ class _Search:
             plans = {plan.kernels: plan for plan in (*self.known[: len(self._ways)], self.known[-1])}
             for plan in plans.values():
                 self._undo_merges(plan)
-        if not self.is_limited:
-            self._add_optimal()
-
-    def _add_optimal(self) -> None:
-        """Add the plan of the strategy "optimal": before the search, unless the time that this takes is limited."""
-        if len(self.fusion.tensor_exprs) <= MOST_FOR_OPTIMAL and not self.budget.is_late:
-            budget = self.budget.share(STATES_FOR_OPTIMAL, of_work=WORK_FOR_OPTIMAL)
-            idle = None if self.clock is None else self.clock.idle
-            self._add("optimal", optimal(self.fusion, self.closed, self.options, budget, idle))
 
     def _most_saved(self) -> float:
         """Return the seconds by which a run of the bottom-up plan exceeds one kernel that stores no intermediate."""
@@ -279,9 +267,22 @@ class _Search:
 
     def improve(self) -> None:
         """Look for faster plans by merging segments, moving expressions and splitting slow kernels."""
-        self._search_space()
-        if self.is_limited:
-            self._add_optimal()
+        space, before = self._space()
+        if not space.units:
+            return
+        self._take_tables(space, before)
+        if self.clock and self.is_limited:
+            self._split(space, before)
+        for number in range(ROUNDS if self.clock else 1):
+            seeds = self._plans_of(space)
+            corrected = [space.correct(plan.segmented, plan.times) for plan in seeds] if self.clock else []
+            if (number and not any(corrected)) or self.budget.is_late:
+                break
+            partition = self._search_partition(space, seeds, LATER_CHANGES if number else CHANGES_PER_UNIT)
+            if not self._take_partition(space, list(partition.segments), before):
+                break
+        if self.clock:
+            self._split(space, before)
 
     def _space(self) -> tuple[TimedSpace, list[Attempt]]:
         """Return the space of partitions, and the attempts that write the fusion as its segments compute it.
@@ -316,53 +317,30 @@ class _Search:
         self.known = [*plans, *map(self._as_scheduled, self.known[len(plans) :])]
 
     def _take_whole(self) -> None:
-        """Make the plan of one kernel known, if there is one.
+        """Make the plan of one kernel known, if there is one, and that which stores the tables of the best plan.
 
-        One question answers that. Pairs may not lead to it, because kernels in between store many tensors.
+        One question answers whether there is one. Pairs may not lead to it, because kernels in between store many
+        tensors.
         """
         space, before = self._space()
-        is_open = space.units and not self.budget.is_late
-        if is_open and space.is_legal(space.all, space.copies(space.all)):
+        if not space.units or self.budget.is_late:
+            return
+        if space.is_legal(space.all, space.copies(space.all)):
+            whole = space
             for number in bits(space.copies(space.all)):
-                space = space.without_reads(number)  # a chain that is stored is another kernel
-            self._take_partition(space, [space.all], before)
+                whole = whole.without_reads(number)  # a chain that is stored is another kernel
+            self._take_partition(whole, [space.all], before)
+        self._take_tables(space, before)
 
     def merge(self) -> None:
-        """Add the plan that merges of the best plan's segments lead to: each saves a launch, and takes one question.
-
-        Segments without a common tensor are merged, too, because their blocks may run side by side.
-        """
+        """Add the plan that merges of the best plan's segments lead to: each saves a launch, and takes one question."""
         space, before = self._space()
         ranked = sorted(self.known, key=lambda plan: plan.seconds)
         plans = (plan.segmented for plan in ranked if space.has(plan.segmented) and not self.budget.is_late)
         start = next(filter(None, (partition_of(space, plan) for plan in plans)), None)
         if start is not None:
-            self._exhaust(merges(start, [0] * len(space.units), most=MOST_BESIDE))
+            self._exhaust(merges(start, most=MOST_BESIDE))
             self._take_partition(space, list(start.segments), before)
-
-    def store_tables(self) -> None:
-        """Add the plan that stores the tables which the best plan's kernels compute for each element."""
-        space, before = self._space()
-        if space.units:
-            self._take_tables(space, before)
-
-    def _search_space(self) -> None:
-        space, before = self._space()
-        if not space.units:
-            return
-        self._take_tables(space, before)
-        if self.clock and self.is_limited:
-            self._split(space, before)
-        for number in range(ROUNDS if self.clock else 1):
-            seeds = self._plans_of(space)
-            corrected = [space.correct(plan.segmented, plan.times) for plan in seeds] if self.clock else []
-            if (number and not any(corrected)) or self.budget.is_late:
-                break
-            partition = self._search_partition(space, seeds, LATER_CHANGES if number else CHANGES_PER_UNIT)
-            if not self._take_partition(space, list(partition.segments), before):
-                break
-        if self.clock:
-            self._split(space, before)
 
     def _take_partition(self, space: TimedSpace, segments: Sequence[int], before: Sequence[Attempt]) -> bool:
         """Make the plan of a partition known; return whether it is one."""
@@ -428,7 +406,7 @@ class _Search:
         rounds = min(self.budget.states // STATES_PER_CHANGE, changes * len(space.units))
         anyone = [0] * len(space.units)  # no two units are known to exclude each other
         best = anneal(best, anyone, rounds, lambda: self.budget.is_late)
-        self._exhaust(merges(best, anyone, most=MOST_BESIDE))
+        self._exhaust(merges(best, most=MOST_BESIDE))
         return best
 
     def _exhaust(self, attempts: Iterator[object]) -> None:
