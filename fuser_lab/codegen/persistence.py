@@ -34,11 +34,11 @@ class Saved:
     written: int
 
 
-def choose_saved(facts: NestFacts, without: Collection[int] = ()) -> tuple[Saved, ...]:
+def choose_saved(facts: NestFacts, without: Collection[int] = (), *, cheap: bool = False) -> tuple[Saved, ...]:
     """Return the values to keep, none of which is written by the passes ``without``.
 
     A value is a candidate if a pass that computes something new from it follows an earlier pass that needed it as well.
-    Only values that are expensive to recompute are kept.
+    Only values that are expensive to recompute are kept, unless ``cheap`` ones are as well.
     """
     needs = [_needs(facts, number) for number in range(facts.passes)]
     saved: dict[TensorView, Saved] = {}
@@ -57,7 +57,7 @@ def choose_saved(facts: NestFacts, without: Collection[int] = ()) -> tuple[Saved
             names = set().union(*(variables(i) for i in facts.nest.index[tensor]))
             if not names & reduced:
                 continue
-            if _is_expensive(facts, tensor, expensive):
+            if cheap or _is_expensive(facts, tensor, expensive):
                 first = next(i for i, need in enumerate(needs) if i not in without and tensor in need)
                 saved[tensor] = Saved(tensor=tensor, written=first)
     return tuple(saved.values())
@@ -70,7 +70,8 @@ def rows_kept(
 
     With ``values``, values that are expensive to recompute are also kept, by other passes than those ``without``; with
     ``early``, also inputs that only later passes need, which are then loaded in advance. Other inputs that all rows
-    share are not kept, because caches hold them.
+    share are not kept, because caches hold them. Of columns without inputs to keep, all values that later passes need
+    are kept.
     """
     expensive = choose_saved(facts, without) if values else ()
     pass_numbers: dict[TensorView, list[int]] = {}
@@ -83,6 +84,8 @@ def rows_kept(
         varies = not rows or rows & set().union(*(variables(i) for i in facts.nest.index[tensor]))
         if early or (varies and len(numbers) > 1):
             inputs.append(Saved(tensor=tensor, written=0 if early else numbers[0]))
+    if values and not inputs and not facts.inner_reduced:
+        return choose_saved(facts, without, cheap=True)
     return (*inputs, *expensive)
 
 

@@ -85,16 +85,20 @@ def columns_in_cluster(space: Space, cluster: int) -> LoopSchedule | None:
 def _kept_columns(space: Space, cluster: int, threads: int, elements: int) -> LoopSchedule | None:
     """Return the loops of columns that at most so many threads keep, each in about ``elements`` registers, or None."""
     width, depth = space.vector, -(-max(space.depth, 1) // cluster)
+    # Columns that are computed from what adjacent ones share, such as windows, have no inputs of their own.
+    kept_bytes = space.input_bytes or space.computed_bytes
     # Registers of a row that a thread keeps: an element of Double takes two.
     each = width * space.streams * -(-max(space.read_bytes // space.streams, 1) // WORD_BYTES)
+    if not space.input_bytes:
+        each = width * -(-kept_bytes // WORD_BYTES)
     groups = -(-space.rows // width)
-    if not space.input_bytes or not space.rows:
+    if not kept_bytes or not space.rows:
         return None
     lanes, height = limits.power_of_two(min(WARP * 4, groups)), 1
     if depth * each > limits.ELEMENTS or cluster > 1:
         height = limits.power_of_two(-(-depth * each // elements))
         # Whole lines of memory, or two of the four sectors of each if a block then has the threads it needs.
-        lanes = min(limits.power_of_two(max(LINE_BYTES * space.streams // (width * space.input_bytes), 1)), WARP)
+        lanes = min(limits.power_of_two(max(LINE_BYTES * space.streams // (width * kept_bytes), 1)), WARP)
         if lanes * height > threads and lanes > 1:
             lanes //= 2
         height = min(max(height, limits.LEAST_THREADS // lanes), threads // lanes)
@@ -115,7 +119,7 @@ def _kept_columns(space: Space, cluster: int, threads: int, elements: int) -> Lo
         reason += f" of a cluster of {cluster} blocks"
     return LoopSchedule(
         kind=NestKind.BLOCK_KEPT_COLUMNS, threads=(lanes, height),
-        vector=width, registers=steps, persistent=True, values=space.keeps_values,
+        vector=width, registers=steps, persistent=True, values=space.keeps_values or not space.input_bytes,
         cluster=cluster, resident=max(space.device.registers // (registers * lanes * height), 1), reasons=(reason,),
     )
 

@@ -1,21 +1,23 @@
 """The plan that is predicted to be fastest: cuts, schedulers and recomputation, searched by a model of time.
 
-The search begins with the plans of the other strategies, under nvFuser's rules and, if the oracle has open schedulers,
-without them. The best plans that repeat nothing are improved by merging segments and moving expressions
-(`local_search`), and by splitting slow kernels; then the best plan's boundaries are recomputed one by one, as long as
-that is predicted to save time, and segments that have become neighbours are merged. A search in limited time also
-begins with recomputation and splits, or with merges where launches take longest: few attempts, which save much.
+The search begins with bottom-up plans, under nvFuser's rules and, if the oracle has open schedulers, without them, and
+with the faster plans that their merges went past. The best plans that repeat nothing are improved by
+merging segments and moving expressions (`local_search`), and by splitting slow kernels; then the best plan's boundaries
+are recomputed one by one, as long as that is predicted to save time, and segments that have become neighbours are
+merged. A search in limited time also begins with recomputation and splits, or with merges where launches take longest:
+few attempts, which save much.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from fuser_lab.analysis.bit_masks import bits
 from fuser_lab.cost.predicted_times import TimeModel
 from fuser_lab.cost.work import Work, product_flops
-from fuser_lab.errors import IllegalEdit
+from fuser_lab.errors import IllegalEdit, SegmentationError
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
 from fuser_lab.segmentation.bottom_up import bottom_up
 from fuser_lab.segmentation.edits import glue, own_exprs
@@ -24,7 +26,6 @@ from fuser_lab.segmentation.forwarding import forwarded_chains
 from fuser_lab.segmentation.graph import SegmentedFusion, SegmentedGroup, assemble
 from fuser_lab.segmentation.ideals import Budget
 from fuser_lab.segmentation.local_search import Partition, anneal, legal_price, merges, runs
-from fuser_lab.segmentation.optimal import optimal
 from fuser_lab.segmentation.options import FACTORIES, SegmenterOptions
 from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.partition_attempts import (
@@ -50,9 +51,6 @@ from fuser_lab.segmentation.timed_plan import (
 from fuser_lab.segmentation.timed_space import NEAR, TimedSpace, partition_of, parts_of, with_tables
 
 PHASE = "fastest"
-MOST_FOR_OPTIMAL = 60  # maximum number of expressions for which strategy "optimal" is a starting point
-STATES_FOR_OPTIMAL = 20  # divisor of the states that it gets
-WORK_FOR_OPTIMAL = 0.25  # part of the processor time left that it may take
 # Part of the processor time left in which a step before the search may lower kernels. Not measured alone.
 WORK_BESIDE = 0.5
 CHANGES_PER_UNIT, LATER_CHANGES = 20, 5  # steps of the random walk: in the first round, and in each later round
@@ -87,7 +85,7 @@ def fastest(
     search = _Search(fusion, oracle, options, model, budget, clock)
     search.begin()
     # In limited time, what saves most in a second comes first.
-    first = (search.store_tables, search.recompute) if search.is_limited else ()
+    first = (search.recompute,) if search.is_limited else ()
     if search.best.on_host > sum(search.best.times):
         first = (search.merge, *first)
     for step in (*first, search.open, search.improve, search.recompute):
@@ -164,7 +162,7 @@ class _Search:
             self._add(word, bottom_up(self.fusion, self.closed, options))
 
     def open(self) -> None:
-        """Add the plan of bottom-up without nvFuser's rules, and that of "optimal" if the search is not limited.
+        """Add the plan of bottom-up without nvFuser's rules, and what all bottom-up plans are without some merges.
 
         Open schedulers may lower half as many expressions for it as for the search in the space, besides those.
         """
@@ -172,15 +170,9 @@ class _Search:
             self._take_whole()
         if isinstance(self.rationed, RationedSchedulers):
             self._add("open bottom-up", bottom_up(self.fusion, self._beside(), self.options))
-        if not self.is_limited:
-            self._add_optimal()
-
-    def _add_optimal(self) -> None:
-        """Add the plan of the strategy "optimal": before the search, unless the time that this takes is limited."""
-        if len(self.fusion.tensor_exprs) <= MOST_FOR_OPTIMAL and not self.budget.is_late:
-            budget = self.budget.share(STATES_FOR_OPTIMAL, of_work=WORK_FOR_OPTIMAL)
-            idle = None if self.clock is None else self.clock.idle
-            self._add("optimal", optimal(self.fusion, self.closed, self.options, budget, idle))
+            plans = {plan.kernels: plan for plan in (*self.known[: len(self._ways)], self.known[-1])}
+            for plan in plans.values():
+                self._undo_merges(plan)
 
     def _most_saved(self) -> float:
         """Return the seconds by which a run of the bottom-up plan exceeds one kernel that stores no intermediate."""
@@ -205,6 +197,10 @@ class _Search:
         self._take(made)
 
     def _take(self, attempts: Sequence[Attempt]) -> None:
+        self.known.append(self._timed(self._made(attempts), attempts))
+
+    def _made(self, attempts: Sequence[Attempt]) -> SegmentedFusion:
+        """Return the segments that attempts make."""
         fold = Fold(self.fusion)
         for attempt in attempts:
             fold.apply(attempt)
@@ -212,10 +208,40 @@ class _Search:
         if any(group.scheduler is None for group in segmented.groups):
             # The limit refuses a segment that the plan would have, which would be priced as calls of the library.
             segmented = assemble(fold.fusion, fold.groups(), fold.recomputed, self.oracle, fold.replicas)
+        return segmented
+
+    def _timed(self, segmented: SegmentedFusion, attempts: Sequence[Attempt]) -> TimedPlan:
         times = self.times(segmented, limited=bool(self.known))
         on_gpu = not self.model.repeats  # the clock of a CPU measures calls
         launch = self.model.launch if self.is_limited and on_gpu else 0.0
-        self.known.append(TimedPlan(segmented=segmented, times=times, attempts=tuple(attempts), launch=launch))
+        return TimedPlan(segmented=segmented, times=times, attempts=tuple(attempts), launch=launch)
+
+    def _undo_merges(self, start: TimedPlan) -> None:
+        """Make the plan known that undoes merges of a bottom-up plan, the last first, as long as that saves time.
+
+        Merges in pairs go past faster plans: schedulers accept a set, but its kernel may take longer than its parts'.
+        A merge is looked at once all later ones of what it makes are undone, so few plans are timed.
+        """
+        best, kept = start, frozenset[str]()
+        for merge in reversed([a for a in start.attempts if a.accepted and a.kind is Kind.MERGE]):
+            names = frozenset().union(*merge.subjects)
+            if names <= kept:
+                continue
+            if self.budget.is_late:
+                break
+            kept |= names
+            attempts = [attempt for attempt in best.attempts if attempt is not merge]
+            with suppress(SegmentationError):  # replicas that became one expression need their segment
+                parts = self._made(attempts)
+                # Only parts that by their bytes may be faster are lowered.
+                if (
+                    sum(seconds_by_bytes(parts, self.model)) < best.seconds
+                    and all(group.scheduler or len(group.exprs) == 1 for group in parts.groups)
+                    and (plan := self._timed(parts, attempts)).seconds < best.seconds
+                ):
+                    best, kept = plan, kept - names
+        if best is not start:
+            self.known.append(best)
 
     def times(self, segmented: SegmentedFusion, *, limited: bool = True) -> tuple[float, ...]:
         """Return the predicted seconds of each segment: as scheduled, or else by bytes and arithmetic."""
@@ -241,9 +267,22 @@ class _Search:
 
     def improve(self) -> None:
         """Look for faster plans by merging segments, moving expressions and splitting slow kernels."""
-        self._search_space()
-        if self.is_limited:
-            self._add_optimal()
+        space, before = self._space()
+        if not space.units:
+            return
+        self._take_tables(space, before)
+        if self.clock and self.is_limited:
+            self._split(space, before)
+        for number in range(ROUNDS if self.clock else 1):
+            seeds = self._plans_of(space)
+            corrected = [space.correct(plan.segmented, plan.times) for plan in seeds] if self.clock else []
+            if (number and not any(corrected)) or self.budget.is_late:
+                break
+            partition = self._search_partition(space, seeds, LATER_CHANGES if number else CHANGES_PER_UNIT)
+            if not self._take_partition(space, list(partition.segments), before):
+                break
+        if self.clock:
+            self._split(space, before)
 
     def _space(self) -> tuple[TimedSpace, list[Attempt]]:
         """Return the space of partitions, and the attempts that write the fusion as its segments compute it.
@@ -278,53 +317,30 @@ class _Search:
         self.known = [*plans, *map(self._as_scheduled, self.known[len(plans) :])]
 
     def _take_whole(self) -> None:
-        """Make the plan of one kernel known, if there is one.
+        """Make the plan of one kernel known, if there is one, and that which stores the tables of the best plan.
 
-        One question answers that. Pairs may not lead to it, because kernels in between store many tensors.
+        One question answers whether there is one. Pairs may not lead to it, because kernels in between store many
+        tensors.
         """
         space, before = self._space()
-        is_open = space.units and not self.budget.is_late
-        if is_open and space.is_legal(space.all, space.copies(space.all)):
+        if not space.units or self.budget.is_late:
+            return
+        if space.is_legal(space.all, space.copies(space.all)):
+            whole = space
             for number in bits(space.copies(space.all)):
-                space = space.without_reads(number)  # a chain that is stored is another kernel
-            self._take_partition(space, [space.all], before)
+                whole = whole.without_reads(number)  # a chain that is stored is another kernel
+            self._take_partition(whole, [space.all], before)
+        self._take_tables(space, before)
 
     def merge(self) -> None:
-        """Add the plan that merges of the best plan's segments lead to: each saves a launch, and takes one question.
-
-        Segments without a common tensor are merged, too, because their blocks may run side by side.
-        """
+        """Add the plan that merges of the best plan's segments lead to: each saves a launch, and takes one question."""
         space, before = self._space()
         ranked = sorted(self.known, key=lambda plan: plan.seconds)
         plans = (plan.segmented for plan in ranked if space.has(plan.segmented) and not self.budget.is_late)
         start = next(filter(None, (partition_of(space, plan) for plan in plans)), None)
         if start is not None:
-            self._exhaust(merges(start, [0] * len(space.units), most=MOST_BESIDE))
+            self._exhaust(merges(start, most=MOST_BESIDE))
             self._take_partition(space, list(start.segments), before)
-
-    def store_tables(self) -> None:
-        """Add the plan that stores the tables which the best plan's kernels compute for each element."""
-        space, before = self._space()
-        if space.units:
-            self._take_tables(space, before)
-
-    def _search_space(self) -> None:
-        space, before = self._space()
-        if not space.units:
-            return
-        self._take_tables(space, before)
-        if self.clock and self.is_limited:
-            self._split(space, before)
-        for number in range(ROUNDS if self.clock else 1):
-            seeds = self._plans_of(space)
-            corrected = [space.correct(plan.segmented, plan.times) for plan in seeds] if self.clock else []
-            if (number and not any(corrected)) or self.budget.is_late:
-                break
-            partition = self._search_partition(space, seeds, LATER_CHANGES if number else CHANGES_PER_UNIT)
-            if not self._take_partition(space, list(partition.segments), before):
-                break
-        if self.clock:
-            self._split(space, before)
 
     def _take_partition(self, space: TimedSpace, segments: Sequence[int], before: Sequence[Attempt]) -> bool:
         """Make the plan of a partition known; return whether it is one."""
@@ -390,7 +406,7 @@ class _Search:
         rounds = min(self.budget.states // STATES_PER_CHANGE, changes * len(space.units))
         anyone = [0] * len(space.units)  # no two units are known to exclude each other
         best = anneal(best, anyone, rounds, lambda: self.budget.is_late)
-        self._exhaust(merges(best, anyone, most=MOST_BESIDE))
+        self._exhaust(merges(best, most=MOST_BESIDE))
         return best
 
     def _exhaust(self, attempts: Iterator[object]) -> None:
@@ -421,26 +437,31 @@ class _Search:
         fewest = min(near, key=lambda plan: (plan.moved, plan.seconds), default=None)
         if self.clock is None or not ranked:
             return min((first, *ranked), key=lambda plan: plan.seconds)
-        best = self._time_first(ranked)
+        chosen = self._as_scheduled(first)
+        best = self._time_first(ranked, chosen, self.clock)
         if fewest is not None and all(plan.kernels != fewest.kernels for plan in best):
             best.append(self._as_scheduled(fewest))
-        chosen = self._as_scheduled(first)
         for plan in sorted(best, key=lambda plan: (plan.moved, plan.seconds)):
             if is_faster(plan, chosen, self.clock, self.model):
                 chosen = plan
         return chosen
 
-    def _time_first(self, ranked: Sequence[TimedPlan]) -> list[TimedPlan]:
+    def _time_first(self, ranked: Sequence[TimedPlan], first: TimedPlan, clock: Clock) -> list[TimedPlan]:
         """Return the first of several ranked plans with the times of all their kernels as scheduled.
 
-        More than two are timed if the times as scheduled exceed the prices by which other plans were ranked.
+        More than two are timed if the times as scheduled exceed the prices by which other plans were ranked, or if none
+        saves enough to replace the bottom-up plan. A search in limited time has lowered all kernels already.
         """
         timed = list[TimedPlan]()
         distinct = {plan.kernels: plan for plan in reversed(ranked)}
         for plan in sorted(distinct.values(), key=lambda plan: plan.seconds):
-            late = len(timed) >= MOST_TIMED or self.budget.is_late
-            if len(timed) >= MOST_CHECKED and (late or min(other.seconds for other in timed) <= plan.seconds):
-                break
+            if len(timed) >= MOST_CHECKED:
+                replaces = any(is_faster(other, first, clock, self.model) for other in timed)
+                is_best = min(other.seconds for other in timed) <= plan.seconds
+                if (replaces and is_best) or plan.seconds >= first.seconds:
+                    break
+                if len(timed) >= MOST_TIMED and not self.is_limited:
+                    break
             timed.append(self._as_scheduled(plan))
         return timed
 

@@ -95,11 +95,6 @@ class Partition:
             yield owner
             units &= ~owner
 
-    def nearest(self, mask: int, most: int) -> set[int]:
-        """Return the other segments up to ``most`` places before and after a segment in the line."""
-        place = self._place[mask]
-        return {*self._line[max(place - most, 0) : place + most + 1]} - {mask}
-
     def replace(self, gone: Iterable[int], new: dict[int, int]) -> None:
         """Replace segments by others."""
         places = []
@@ -207,8 +202,7 @@ def merges(
         if apart is None:
             return partition.beside(mask, count)
         far = union_at(apart, mask)
-        others = partition.beside(mask, count) | partition.nearest(mask, count)
-        return [other for other in others if not other & far]
+        return [other for other in partition.line if other != mask and not other & far]
 
     for mask in partition.segments:
         for other in near(mask):

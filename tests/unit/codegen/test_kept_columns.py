@@ -78,6 +78,24 @@ def test_functions_of_columns_are_computed_once_and_their_results_stay_in_regist
     assert [loop.partition("(")[0] for loop in loops] == ["unrolled"]
 
 
+@pytest.mark.parametrize(("shifts", "dtype"), [(24, D.Float), (70, D.Float), (24, D.Double)])
+def test_columns_of_products_of_shifted_elements_are_kept_although_no_input_has_them(shifts: int, dtype: D) -> None:
+    """As in a softmax over the displacements of a stereo or optical flow model: a value is cheap, but read thrice."""
+    def record(fd: Any, x: Any, shifted: Any) -> Any:
+        at = fd.ops.add(fd.ops.broadcast(fd.ops.iota(300), [False, True]), fd.ops.iota(shifts))
+        windows = fd.ops.reshape(fd.ops.index_select(shifted, fd.ops.reshape(at, [300 * shifts]), dim=0), [300, shifts])
+        products = fd.ops.mul(fd.ops.broadcast(x, [False, True]), windows)
+        largest = fd.ops.max(products, [1], keepdim=True)
+        total = fd.ops.sum(fd.ops.where(fd.ops.eq(products, largest), 0.0, products), [1], keepdim=True)
+        return fd.ops.squeeze(total, [1]), fd.ops.min(fd.ops.abs(fd.ops.sub(products, total)), [1])
+
+    shapes = [(300,), (300 + shifts,)]
+    kernel = run(build(record, shapes, dtype), S.REDUCTION, [numbers(shape, dtype) for shape in shapes], ONE_SM)
+    (schedule,) = schedules(kernel)
+    assert schedule.kind is NestKind.BLOCK_KEPT_COLUMNS
+    assert len(kernel.phases) == 1
+
+
 @pytest.mark.parametrize("dtype", [D.Float, D.BFloat16])
 def test_columns_of_an_input_whose_elements_are_not_adjacent_are_kept_as_well(dtype: D) -> None:
     """As in the gradient of a softmax over channels, where one operand has the other order in memory."""

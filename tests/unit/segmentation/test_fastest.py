@@ -1,6 +1,5 @@
 """The strategy "fastest": never slower than bottom-up by the model, reproduced from log and code, above its bound."""
 
-import importlib
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -123,17 +122,10 @@ def test_a_stored_chain_that_is_merged_with_its_readers_is_a_part_of_their_segme
     assert all(len(segment.group.names) > 1 for segment in plan.segments if wide in segment.group.names)
 
 
-def test_a_plan_of_open_schedulers_is_found_also_if_another_search_takes_all_its_time(monkeypatch):
+def test_a_search_in_limited_time_finds_one_kernel_where_nvfusers_rules_need_two():
     with FusionDefinition() as fd:
         x = fd.define_tensor([64, 481, 641], contiguity=True)
         fd.add_output(reflected(fd, reflected(fd, x, 1, 481), 2, 641))
-
-    def endless(fusion, oracle, options, budget, *_):
-        while not budget.is_late:
-            pass
-        return bottom_up(fusion, oracle, options)
-
-    monkeypatch.setattr(importlib.import_module("fuser_lab.segmentation.fastest"), "optimal", endless)
     assert len(fl.segment(fd, target="H200").segments) == 2
     options = SegmenterOptions(search_calls=100_000)
     assert len(fl.segment(fd, strategy="fastest", target="H200", options=options).segments) == 1
@@ -280,6 +272,37 @@ def test_a_plan_that_moves_more_bytes_has_to_save_more_than_the_error_of_any_oth
     search = _Search(plan.fusion, plan.oracle, FEW, time_model_of(plan.oracle), Budget(states=1, seconds=60), clock)
     search.known = [TimedPlan(segmented=one.segmented, times=(), attempts=()) for one in made]
     assert len(search.checked().segmented.groups) == chosen
+
+
+def test_if_the_best_plans_save_too_little_for_the_bytes_that_they_move_the_next_one_is_chosen():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4096, 4096], contiguity=True)
+        fd.add_output(fd.ops.cos(fd.ops.sin(fd.ops.exp(fd.ops.neg(x)))))
+    whole = fl.segment(fd)
+    two, three = whole.cut("T2"), whole.cut("T1").cut("T3")
+    made = (two, three, three.cut("T2"), whole)
+    clock = ByParts(one=140e-6, two=160e-6, three=132e-6)
+    clock._seconds.append(133e-6)
+    search = _Search(whole.fusion, whole.oracle, FEW, time_model_of(whole.oracle), Budget(states=1, seconds=60), clock)
+    search.known = [
+        TimedPlan(segmented=plan.segmented, times=tuple(clock.seconds(plan.segmented)), attempts=()) for plan in made
+    ]
+    assert len(search.checked().segmented.groups) == 1
+
+
+@pytest.mark.parametrize(("two", "three", "segments"), [(6e-4, 8e-4, 2), (6e-4, 5e-4, 3), (12e-4, 5e-4, 1)])
+def test_merges_of_bottom_up_are_undone_as_long_as_that_saves_time(two, three, segments):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4096, 4096], contiguity=True)
+        fd.add_output(fd.ops.sin(fd.ops.exp(fd.ops.neg(x))))
+    plan, clock = fl.segment(fd), ByParts(one=1e-3, two=two, three=three)
+    options = replace(FEW, whole_fusion=False, forward_inputs=False)
+    search = _Search(plan.fusion, plan.oracle, options, time_model_of(plan.oracle), Budget(), clock)
+    search._add("bottom-up", bottom_up(plan.fusion, plan.oracle, options))
+    assert len(search.best.segmented.groups) == 1
+    search._undo_merges(search.best)
+    assert len(search.best.segmented.groups) == segments
+    assert replay(plan.fusion, search.best.attempts, plan.oracle) == search.best.segmented
 
 
 @pytest.mark.parametrize(("table", "chosen"), [("sin", 2), ("neg", 1)])
