@@ -105,7 +105,10 @@ def _for_one(torch: Any, name: str, kind: str) -> Callable[..., Any] | None:
         return clamped
     if name == "norm":
         return lambda x, order=2, dtype=None: torch.linalg.vector_norm(x, order, dtype=dtype)
-    of_one = {"zero": "zeros_like", "max": "amax", "copy": "", "mm": ""}.get(name, name)
+    if name == "copy":
+        overwritten: Callable[..., Any] = torch.ops.aten.copy.default
+        return overwritten
+    of_one = {"zero": "zeros_like", "max": "amax", "mm": ""}.get(name, name)
     on_tensor: Callable[..., Any] | None = getattr(torch, of_one, None)
     return on_tensor
 

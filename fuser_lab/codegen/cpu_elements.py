@@ -16,6 +16,7 @@ from fuser_lab.codegen.nest_facts import extent_of
 from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, Places, open_loop, written_phase
 from fuser_lab.codegen.nests import axis_indices
 from fuser_lab.codegen.persistence import calls_functions, shared_along
+from fuser_lab.codegen.values import REPEATED
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.planned_cpu import CORES
 from fuser_lab.ir import TensorView
@@ -126,6 +127,7 @@ def _write_row(plan: ElementPlan, code: PhaseCode, places: Places) -> None:
         with values.loop(
             "j", stop, ParallelType.vectorize, start=index(start), smallest=start, pinned=len(plan.limits) > 2,
         ) as j:
+            values.begin_section()
             code.store(code.nest.full, {**places, **code.flat(run, j)})
 
 
@@ -136,8 +138,10 @@ def _changes(statements: Sequence[Statement], ranges: Ranges, length: int) -> li
         if isinstance(statement, If):
             changes |= thresholds(statement.condition, "j", ranges)
     inner = sorted(n for n in changes if 0 < n < length)
-    # The loops of a short row are written out, and the compiler makes vectors of several rows.
-    return inner if len(inner) <= MOST_SECTIONS or length <= UNROLLED else []
+    # The loops of a short row are written out, and the compiler makes vectors of several rows. Sections repeat all
+    # statements, and the time of the compiler is that of all copies.
+    is_short = len(inner) <= MOST_SECTIONS or length <= UNROLLED
+    return inner if is_short and (len(inner) + 1) * len(statements) <= REPEATED else []
 
 
 def _digits(statements: Sequence[Statement], length: int) -> tuple[int, ...]:

@@ -89,7 +89,8 @@ class Values:
         self.asked: set[Key] = set()
         self._nested = 0
         each = REPEATED_PARTS if any(expr.kind in _WHOLE for expr in fusion.exprs) else REPEATED_ELEMENTS
-        self._left = REPEATED + each * len(fusion.exprs)  # values that may still be computed
+        self._most = REPEATED + each * len(fusion.exprs)  # values that loops over the same elements compute
+        self._left = self._most  # values that may still be computed
         self._readers: dict[str, frozenset[str]] = {}  # the tensors that are computed from a tensor, and itself
         self._broadcast: dict[str, bool] = {}  # whether a tensor has axes of one element
         self.scope = Scope(None, frozenset(), pinned=True, ranges={})
@@ -158,6 +159,10 @@ class Values:
         self._buffers, self._layouts = buffers, layouts
         yield
         self._buffers, self._layouts = before
+
+    def begin_section(self) -> None:
+        """Allow as many values as before: a loop over other elements computes all ops again."""
+        self._left = self._most
 
     def emit(self, statement: Statement) -> None:
         """Append a statement to the current block."""

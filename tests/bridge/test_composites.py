@@ -51,6 +51,7 @@ LISTS = [
     ("lerp", "Scalar", (ONE, OTHER, 0.3)), ("maximum", "Scalar", (ONE, 0.3)), ("minimum", "ScalarList", (ONE, [0, 1])),
     ("maximum", "List", (ONE, OTHER)), ("norm", "Scalar", (ONE, 1)), ("pow", "ScalarAndTensor", (2.0, ONE)),
     ("zero", "default", (ONE,)), ("max", "default", (ONE,)), ("exp", "default", (ONE,)),
+    ("copy", "default", (ONE, [x.double() for x in OTHER])),
 ]
 
 
