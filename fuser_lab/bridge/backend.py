@@ -4,6 +4,7 @@ import importlib
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from types import CodeType
 from typing import Any
@@ -15,6 +16,8 @@ from fuser_lab.bridge.options import COMMON, chosen_of, cutting_of
 from fuser_lab.bridge.partition import Wishes
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.process.collector import collecting_rarely
+from fuser_lab.process.forks import after_fork
 from fuser_lab.segmentation.options import PRECISIONS, SegmenterOptions
 
 NAME = "fuser_lab"
@@ -128,6 +131,7 @@ def backend(
         If torch is too old.
     """
     torch_for("the fuser_lab backend")
+    _collect_rarely()
     if mode not in {None, "default"}:
         msg = f"{_WHO}: unknown mode {mode!r}; pass options instead, such as {{'strategy': 'saving'}}."
         raise InputError(msg)
@@ -181,3 +185,25 @@ def register() -> None:
     registry = importlib.import_module("torch._dynamo.backends.registry")
     if NAME not in registry._COMPILER_FNS:  # noqa: SLF001 - torch warns of nothing, and refuses a second one
         registry.register_backend(backend, NAME)
+    _collect_rarely()
+
+
+def _collect_rarely() -> None:
+    """Let the cyclic collector run rarely while Dynamo compiles, from its first call of a traced function on."""
+    handler = importlib.import_module("torch._dynamo.callback").callback_handler
+    if _compilation_starts not in handler.start_callbacks:  # torch._dynamo.reset drops callbacks
+        handler.register_start_callback(_compilation_starts)
+        handler.register_end_callback(_compilation_ends)
+
+
+def _compilation_starts(*_: object) -> None:
+    _compilation_ends()
+    _COMPILING.enter_context(collecting_rarely())
+
+
+def _compilation_ends(*_: object) -> None:
+    _COMPILING.close()
+
+
+_COMPILING = ExitStack()  # what holds while Dynamo compiles
+after_fork(_COMPILING.pop_all)

@@ -25,6 +25,7 @@ from fuser_lab.bridge.tensor_forms import Unit
 from fuser_lab.bridge.torch_region import TorchRegion
 from fuser_lab.bridge.traced import target_of, traced_tensor, writes
 from fuser_lab.errors import OutOfMemoryError
+from fuser_lab.process.collector import collecting_rarely
 from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime.gpu.ready import DirectRun
 from fuser_lab.runtime.guards import GUARDS, guard_of
@@ -107,9 +108,16 @@ class FlatGraph:
         arguments = list(args)
         args.clear()
         if self.runs > _TRIES:
-            results = self._module(*arguments)
-        else:
-            results = unit_results(self._units, self._gm, arguments, _no_context, self._adds)
+            return self._results(self._module, arguments)
+        with collecting_rarely():  # kernels are compiled or loaded
+            return self._results(self._unit_by_unit, arguments)
+
+    def _unit_by_unit(self, *arguments: Any) -> Any:
+        return unit_results(self._units, self._gm, arguments, _no_context, self._adds)
+
+    def _results(self, run: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+        """Return the results of a run, and write a function if the run has prepared it."""
+        results = run(*arguments)
         if self._tries < _TRIES and self._made < _MOST_FRAMES and self._is_plain() and self._lie_as_traced(arguments):
             with self._lock:
                 self._write(arguments)

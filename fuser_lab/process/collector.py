@@ -7,10 +7,12 @@ from contextlib import contextmanager
 
 from fuser_lab.process.forks import after_fork, new_lock
 
-ALLOCATIONS = 200_000  # allocations between two rare collections of the youngest generation
+RARELY = 250  # collections of the middle generation between two of all objects, each after 7,000 allocations: a capture
+# of 12 layers has 30 of them
 
 _LOCK = new_lock()
 _PAUSING: list[int] = []  # the thread of each `collector_paused`
+_LEFT: dict[int, int] = {}  # what is left of `RARELY`, by the number of collections of all objects so far
 _BEFORE: list[tuple[int, tuple[int, int, int]]] = []  # the thread of each `collecting_rarely`, and what to restore
 
 
@@ -43,26 +45,41 @@ def collector_paused() -> Iterator[None]:
 
 @contextmanager
 def collecting_rarely() -> Iterator[None]:
-    """Let the cyclic collector run rarely.
+    """Let the cyclic collector visit old objects rarely; cycles of young ones are freed as usual.
 
     A capture creates millions of objects that nearly all live until it ends, and so does Numba when it compiles a
-    kernel: at Python's own threshold, the collector takes a fifth of a capture's time. Contexts may overlap in several
-    threads.
+    kernel: at Python's own thresholds, the collector takes a fifth of a capture's time, most of it for all objects of
+    the process. Young objects are still in the processor's cache, so they are visited in small numbers. At the end, the
+    collection that is due is postponed. Contexts may overlap in several threads.
     """
     with _LOCK:
         before = _BEFORE[0][1] if _BEFORE else gc.get_threshold()
         entry = threading.get_ident(), before
         _BEFORE.append(entry)
-        least, *older = before
-        if least:  # 0: the collector is off
-            gc.set_threshold(max(least, ALLOCATIONS), *older)
+        gc.set_threshold(*before[:2], max(before[2], RARELY))
     try:
         yield
     finally:
         with _LOCK:
             _BEFORE.remove(entry)
             if not _BEFORE:
+                _postpone()
                 gc.set_threshold(*before)
+
+
+def _postpone() -> None:
+    """Let the collection of all objects that is due now wait for as many new objects as if it had just been.
+
+    `RARELY` bounds how often that is done. The few objects that are young become old ones; objects that the user has
+    frozen would no longer be frozen, so then all stay as they are.
+    """
+    full = gc.get_stats()[2]["collections"]
+    left = _LEFT.get(full, RARELY) - gc.get_count()[2] - 1
+    _LEFT.clear()
+    _LEFT[full] = left
+    if left > 0 and not gc.get_freeze_count():
+        gc.freeze()
+        gc.unfreeze()
 
 
 def _after_fork() -> None:

@@ -5,6 +5,7 @@ import gc
 import logging
 import subprocess
 import sys
+import textwrap
 
 import pytest
 from needs import needs
@@ -316,9 +317,45 @@ def test_a_capture_puts_the_garbage_collector_back():
     with collecting_rarely():
         with collecting_rarely():
             pass
-        assert gc.get_threshold()[0] > before[0]
+        assert gc.get_threshold()[2] > before[2]
     fl.from_torch(lambda x: x + 1, torch.ones(3))
     assert gc.get_threshold() == before
+
+
+def test_the_collector_visits_old_objects_rarely_while_torch_compiles():
+    def compiler(gm, _):
+        during.append(gc.get_threshold())
+        return gm
+
+    before, during = gc.get_threshold(), []
+    torch.compile(lambda x: x + 2, backend="fuser_lab")(torch.ones(3))  # registers again after a reset of torch
+    torch.compile(lambda x: x + 3, backend=compiler)(torch.ones(3))
+    assert during[0][2] > before[2]
+    assert gc.get_threshold() == before
+
+
+def test_a_collection_that_is_due_is_postponed_a_bounded_number_of_times():
+    program = textwrap.dedent("""\
+        import gc
+        from fuser_lab.process.collector import RARELY, collecting_rarely
+
+        def due():
+            with collecting_rarely():
+                for _ in range(11):
+                    gc.collect(1)
+                made = []
+            assert any(each is made for each in gc.get_objects(generation=2)) is (not gc.get_count()[2])
+            return gc.get_count()[2]
+
+        gc.collect()
+        times = next(number for number in range(RARELY) if due())
+        assert 0 < times < RARELY / 11
+        gc.collect()
+        assert not due()
+        assert not gc.get_freeze_count()
+    """)
+    done = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_meta_tensors_are_captured_with_nothing_that_runs():
