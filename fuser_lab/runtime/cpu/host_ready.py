@@ -19,6 +19,7 @@ import numpy as np
 from fuser_lab.codegen.kernel_ir import Phase
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Scalar
+from fuser_lab.process.host_memory import keep_freed_memory
 from fuser_lab.runtime.arrays import TORCH_OF, Unowned, empty_strided, storage_dtype, torch_module
 from fuser_lab.runtime.binding import Slot
 from fuser_lab.runtime.cpu.launcher import HostCall
@@ -430,6 +431,7 @@ class HostRuns:
             for origin, output in zip(origins, outputs, strict=True)
         )
         results = Results(makers=tuple(makers) if makes_results else None, views=tuple(views))
+        keep_freed_memory()
         return HostRun(inputs, made, results, words, bound, numbers)
 
 

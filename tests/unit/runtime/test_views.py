@@ -1,5 +1,8 @@
 """Results that are views of inputs, results that overwrite inputs, layouts of empty tensors, and too little memory."""
 
+import os
+import platform
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -501,3 +504,31 @@ def test_more_elements_than_can_be_counted() -> None:
     with pytest.raises(InputError, match="do not fit in 63 bits"):
         fd.execute([1 << 62, 2])
     assert fd.execute([2, 2])[0].tolist() == [[1, 1], [1, 1]]
+
+
+def test_freed_memory_is_kept_for_the_next_step() -> None:
+    """Blocks of 16 MB in all, each below the largest that the C library has mapped and freed before."""
+    if platform.libc_ver()[0] != "glibc":
+        pytest.skip("the limits of glibc")
+    program = """
+import resource
+import numpy as np
+from fuser_lab.process.host_memory import keep_freed_memory
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(3):
+        step = [np.ones(1 << 20, np.uint8) for _ in range(16)]
+        del step
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+faults()
+given_back = faults()
+keep_freed_memory()
+faults()
+print(given_back, faults())
+"""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("GLIBC_", "MALLOC_"))}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=own)
+    given_back, kept = map(int, done.stdout.split())
+    assert given_back > 100 * (kept + 1)
