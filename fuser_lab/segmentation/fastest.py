@@ -1,7 +1,7 @@
 """The plan that is predicted to be fastest: cuts, schedulers and recomputation, searched by a model of time.
 
 The search begins with bottom-up plans, under nvFuser's rules and, if the oracle has open schedulers, without them, and
-with the faster plans that their merges went past. The best plans that repeat nothing are improved by
+with a faster plan that its merges went past. The best plans that repeat nothing are improved by
 merging segments and moving expressions (`local_search`), and by splitting slow kernels; then the best plan's boundaries
 are recomputed one by one, as long as that is predicted to save time, and segments that have become neighbours are
 merged. A search in limited time also begins with recomputation and splits, or with merges where launches take longest:
@@ -162,7 +162,7 @@ class _Search:
             self._add(word, bottom_up(self.fusion, self.closed, options))
 
     def open(self) -> None:
-        """Add the plan of bottom-up without nvFuser's rules, and what all bottom-up plans are without some merges.
+        """Add the plan of bottom-up without nvFuser's rules, and what it is without some merges.
 
         Open schedulers may lower half as many expressions for it as for the search in the space, besides those.
         """
@@ -170,9 +170,7 @@ class _Search:
             self._take_whole()
         if isinstance(self.rationed, RationedSchedulers):
             self._add("open bottom-up", bottom_up(self.fusion, self._beside(), self.options))
-            plans = {plan.kernels: plan for plan in (*self.known[: len(self._ways)], self.known[-1])}
-            for plan in plans.values():
-                self._undo_merges(plan)
+            self._undo_merges(self.known[-1])
 
     def _most_saved(self) -> float:
         """Return the seconds by which a run of the bottom-up plan exceeds one kernel that stores no intermediate."""
