@@ -88,9 +88,12 @@ def fastest(
     first = (search.recompute,) if search.is_limited else ()
     if search.best.on_host > sum(search.best.times):
         first = (search.merge, *first)
-    for step in (*first, search.open, search.improve, search.recompute):
+    for step in (*first, search.open, search.improve):
         if not budget.is_late:
             step()
+    search.undo_merges()
+    if not budget.is_late:
+        search.recompute()
     search.ask_again_for_one()
     best = search.checked()
     yield from best.attempts
@@ -106,6 +109,7 @@ class _Search:
     budget: Budget
     clock: Clock | None = None
     known: list[TimedPlan] = field(default_factory=list)
+    opened: TimedPlan | None = None  # the bottom-up plan of open schedulers
     recomputed: set[frozenset[tuple[object, ...]]] = field(default_factory=set)
     splits: int = MOST_SPLITS
     closed: SchedulerOracle = field(init=False)
@@ -162,7 +166,7 @@ class _Search:
             self._add(word, bottom_up(self.fusion, self.closed, options))
 
     def open(self) -> None:
-        """Add the plan of bottom-up without nvFuser's rules, and what it is without some merges.
+        """Add the plan of bottom-up without nvFuser's rules.
 
         Open schedulers may lower half as many expressions for it as for the search in the space, besides those.
         """
@@ -170,7 +174,7 @@ class _Search:
             self._take_whole()
         if isinstance(self.rationed, RationedSchedulers):
             self._add("open bottom-up", bottom_up(self.fusion, self._beside(), self.options))
-            self._undo_merges(self.known[-1])
+            self.opened = self.known[-1]
 
     def _most_saved(self) -> float:
         """Return the seconds by which a run of the bottom-up plan exceeds one kernel that stores no intermediate."""
@@ -214,20 +218,21 @@ class _Search:
         launch = self.model.launch if self.is_limited and on_gpu else 0.0
         return TimedPlan(segmented=segmented, times=times, attempts=tuple(attempts), launch=launch)
 
-    def _undo_merges(self, start: TimedPlan) -> None:
-        """Make the plan known that undoes merges of a bottom-up plan, the last first, as long as that saves time.
+    def undo_merges(self) -> None:
+        """Add the plan of bottom-up without nvFuser's rules without its last merges, as long as that saves time.
 
         Merges in pairs go past faster plans: schedulers accept a set, but its kernel may take longer than its parts'.
-        A merge is looked at once all later ones of what it makes are undone, so few plans are timed.
+        A merge is looked at once all later ones of what it makes are undone. The plans are so few that their time is
+        not limited.
         """
-        best, kept = start, frozenset[str]()
-        for merge in reversed([a for a in start.attempts if a.accepted and a.kind is Kind.MERGE]):
+        if self.opened is None:
+            return
+        best, unions = self.opened, frozenset[str]()
+        for merge in reversed([a for a in best.attempts if a.accepted and a.kind is Kind.MERGE]):
             names = frozenset().union(*merge.subjects)
-            if names <= kept:
+            if names <= unions or self.budget.ended():
                 continue
-            if self.budget.is_late:
-                break
-            kept |= names
+            unions |= names
             attempts = [attempt for attempt in best.attempts if attempt is not merge]
             with suppress(SegmentationError):  # replicas that became one expression need their segment
                 parts = self._made(attempts)
@@ -237,8 +242,8 @@ class _Search:
                     and all(group.scheduler or len(group.exprs) == 1 for group in parts.groups)
                     and (plan := self._timed(parts, attempts)).seconds < best.seconds
                 ):
-                    best, kept = plan, kept - names
-        if best is not start:
+                    best, unions = plan, unions - names
+        if best is not self.opened:
             self.known.append(best)
 
     def times(self, segmented: SegmentedFusion, *, limited: bool = True) -> tuple[float, ...]:
