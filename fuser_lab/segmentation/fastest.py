@@ -199,9 +199,9 @@ class _Search:
         self._take(made)
 
     def _take(self, attempts: Sequence[Attempt]) -> None:
-        self.known.append(self._timed(self._made(attempts), attempts))
+        self.known.append(self._with_times(self._segments_of(attempts), attempts))
 
-    def _made(self, attempts: Sequence[Attempt]) -> SegmentedFusion:
+    def _segments_of(self, attempts: Sequence[Attempt]) -> SegmentedFusion:
         """Return the segments that attempts make."""
         fold = Fold(self.fusion)
         for attempt in attempts:
@@ -212,7 +212,7 @@ class _Search:
             segmented = assemble(fold.fusion, fold.groups(), fold.recomputed, self.oracle, fold.replicas)
         return segmented
 
-    def _timed(self, segmented: SegmentedFusion, attempts: Sequence[Attempt]) -> TimedPlan:
+    def _with_times(self, segmented: SegmentedFusion, attempts: Sequence[Attempt]) -> TimedPlan:
         times = self.times(segmented, limited=bool(self.known))
         on_gpu = not self.model.repeats  # the clock of a CPU measures calls
         launch = self.model.launch if self.is_limited and on_gpu else 0.0
@@ -235,12 +235,12 @@ class _Search:
             unions |= names
             attempts = [attempt for attempt in best.attempts if attempt is not merge]
             with suppress(SegmentationError):  # replicas that became one expression need their segment
-                parts = self._made(attempts)
+                parts = self._segments_of(attempts)
                 # Only parts that by their bytes may be faster are lowered.
                 if (
                     sum(seconds_by_bytes(parts, self.model)) < best.seconds
                     and all(group.scheduler or len(group.exprs) == 1 for group in parts.groups)
-                    and (plan := self._timed(parts, attempts)).seconds < best.seconds
+                    and (plan := self._with_times(parts, attempts)).seconds < best.seconds
                 ):
                     best, unions = plan, unions - names
         if best is not self.opened:
