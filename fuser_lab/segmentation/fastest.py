@@ -1,7 +1,7 @@
 """The plan that is predicted to be fastest: cuts, schedulers and recomputation, searched by a model of time.
 
 The search begins with bottom-up plans, under nvFuser's rules and, if the oracle has open schedulers, without them, and
-with the faster plans that their merges went past. The best plans that repeat nothing are improved by
+with a faster plan that its merges went past. The best plans that repeat nothing are improved by
 merging segments and moving expressions (`local_search`), and by splitting slow kernels; then the best plan's boundaries
 are recomputed one by one, as long as that is predicted to save time, and segments that have become neighbours are
 merged. A search in limited time also begins with recomputation and splits, or with merges where launches take longest:
@@ -88,9 +88,12 @@ def fastest(
     first = (search.recompute,) if search.is_limited else ()
     if search.best.on_host > sum(search.best.times):
         first = (search.merge, *first)
-    for step in (*first, search.open, search.improve, search.recompute):
+    for step in (*first, search.open, search.improve):
         if not budget.is_late:
             step()
+    search.undo_merges()
+    if not budget.is_late:
+        search.recompute()
     search.ask_again_for_one()
     best = search.checked()
     yield from best.attempts
@@ -106,6 +109,7 @@ class _Search:
     budget: Budget
     clock: Clock | None = None
     known: list[TimedPlan] = field(default_factory=list)
+    opened: TimedPlan | None = None  # the bottom-up plan of open schedulers
     recomputed: set[frozenset[tuple[object, ...]]] = field(default_factory=set)
     splits: int = MOST_SPLITS
     closed: SchedulerOracle = field(init=False)
@@ -162,7 +166,7 @@ class _Search:
             self._add(word, bottom_up(self.fusion, self.closed, options))
 
     def open(self) -> None:
-        """Add the plan of bottom-up without nvFuser's rules, and what all bottom-up plans are without some merges.
+        """Add the plan of bottom-up without nvFuser's rules.
 
         Open schedulers may lower half as many expressions for it as for the search in the space, besides those.
         """
@@ -170,9 +174,7 @@ class _Search:
             self._take_whole()
         if isinstance(self.rationed, RationedSchedulers):
             self._add("open bottom-up", bottom_up(self.fusion, self._beside(), self.options))
-            plans = {plan.kernels: plan for plan in (*self.known[: len(self._ways)], self.known[-1])}
-            for plan in plans.values():
-                self._undo_merges(plan)
+            self.opened = self.known[-1]
 
     def _most_saved(self) -> float:
         """Return the seconds by which a run of the bottom-up plan exceeds one kernel that stores no intermediate."""
@@ -197,9 +199,9 @@ class _Search:
         self._take(made)
 
     def _take(self, attempts: Sequence[Attempt]) -> None:
-        self.known.append(self._timed(self._made(attempts), attempts))
+        self.known.append(self._with_times(self._segments_of(attempts), attempts))
 
-    def _made(self, attempts: Sequence[Attempt]) -> SegmentedFusion:
+    def _segments_of(self, attempts: Sequence[Attempt]) -> SegmentedFusion:
         """Return the segments that attempts make."""
         fold = Fold(self.fusion)
         for attempt in attempts:
@@ -210,37 +212,38 @@ class _Search:
             segmented = assemble(fold.fusion, fold.groups(), fold.recomputed, self.oracle, fold.replicas)
         return segmented
 
-    def _timed(self, segmented: SegmentedFusion, attempts: Sequence[Attempt]) -> TimedPlan:
+    def _with_times(self, segmented: SegmentedFusion, attempts: Sequence[Attempt]) -> TimedPlan:
         times = self.times(segmented, limited=bool(self.known))
         on_gpu = not self.model.repeats  # the clock of a CPU measures calls
         launch = self.model.launch if self.is_limited and on_gpu else 0.0
         return TimedPlan(segmented=segmented, times=times, attempts=tuple(attempts), launch=launch)
 
-    def _undo_merges(self, start: TimedPlan) -> None:
-        """Make the plan known that undoes merges of a bottom-up plan, the last first, as long as that saves time.
+    def undo_merges(self) -> None:
+        """Add the plan of bottom-up without nvFuser's rules without its last merges, as long as that saves time.
 
         Merges in pairs go past faster plans: schedulers accept a set, but its kernel may take longer than its parts'.
-        A merge is looked at once all later ones of what it makes are undone, so few plans are timed.
+        A merge is looked at once all later ones of what it makes are undone. The plans are so few that their time is
+        not limited.
         """
-        best, kept = start, frozenset[str]()
-        for merge in reversed([a for a in start.attempts if a.accepted and a.kind is Kind.MERGE]):
+        if self.opened is None:
+            return
+        best, unions = self.opened, frozenset[str]()
+        for merge in reversed([a for a in best.attempts if a.accepted and a.kind is Kind.MERGE]):
             names = frozenset().union(*merge.subjects)
-            if names <= kept:
+            if names <= unions or self.budget.ended():
                 continue
-            if self.budget.is_late:
-                break
-            kept |= names
+            unions |= names
             attempts = [attempt for attempt in best.attempts if attempt is not merge]
             with suppress(SegmentationError):  # replicas that became one expression need their segment
-                parts = self._made(attempts)
+                parts = self._segments_of(attempts)
                 # Only parts that by their bytes may be faster are lowered.
                 if (
                     sum(seconds_by_bytes(parts, self.model)) < best.seconds
                     and all(group.scheduler or len(group.exprs) == 1 for group in parts.groups)
-                    and (plan := self._timed(parts, attempts)).seconds < best.seconds
+                    and (plan := self._with_times(parts, attempts)).seconds < best.seconds
                 ):
-                    best, kept = plan, kept - names
-        if best is not start:
+                    best, unions = plan, unions - names
+        if best is not self.opened:
             self.known.append(best)
 
     def times(self, segmented: SegmentedFusion, *, limited: bool = True) -> tuple[float, ...]:

@@ -299,8 +299,9 @@ def test_merges_of_bottom_up_are_undone_as_long_as_that_saves_time(two, three, s
     options = replace(FEW, whole_fusion=False, forward_inputs=False)
     search = _Search(plan.fusion, plan.oracle, options, time_model_of(plan.oracle), Budget(), clock)
     search._add("bottom-up", bottom_up(plan.fusion, plan.oracle, options))
-    assert len(search.best.segmented.groups) == 1
-    search._undo_merges(search.best)
+    search.opened = search.best
+    assert len(search.opened.segmented.groups) == 1
+    search.undo_merges()
     assert len(search.best.segmented.groups) == segments
     assert replay(plan.fusion, search.best.attempts, plan.oracle) == search.best.segmented
 
