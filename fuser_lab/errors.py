@@ -55,6 +55,10 @@ class InputError(FuserLabError, RuntimeError):
     """Inputs that do not fit the fusion: number, rank, dtype, device, size or kind."""
 
 
+class PositionError(InputError, IndexError):
+    """An index outside of its axis, which torch refuses by an IndexError or by a RuntimeError."""
+
+
 class UnsupportedDeviceError(InputError, ValueError):
     """An array on a device that no fusion runs on."""
 

@@ -15,13 +15,7 @@ from typing import Any
 
 from fuser_lab.bridge.add_calls import AddCall, AddCalls
 from fuser_lab.bridge.added_stores import adding_regions
-from fuser_lab.bridge.host_scatters import (
-    PositionsKernel,
-    host_scatter_of,
-    positions_kernel,
-    refuse,
-    scatter_kernel,
-)
+from fuser_lab.bridge.host_scatters import PositionsKernel, host_scatter_of, scatter_kernel
 from fuser_lab.bridge.in_place import InPlace
 from fuser_lab.bridge.lists import ListedRegions, RegionList, in_lists, kernels_of
 from fuser_lab.bridge.masks import dropout_mask
@@ -31,12 +25,13 @@ from fuser_lab.bridge.scatters import Scatter, is_filled
 from fuser_lab.bridge.tensor_forms import Form, Unit, forms_of, is_dense, is_same_memory
 from fuser_lab.bridge.torch_calls import quick_call
 from fuser_lab.bridge.torch_region import TorchRegion, copy_with_strides, with_strides
-from fuser_lab.bridge.traced import Node, is_write_back, target_of, traced_tensor
+from fuser_lab.bridge.traced import Node, is_write_back, target_of
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.errors import FuserLabError
 from fuser_lab.runtime.arrays import empty_strided
 from fuser_lab.runtime.cpu.host_ready import HostRun, TensorCall
 from fuser_lab.runtime.gpu.ready import Block, DirectRun
+from fuser_lab.runtime.missed_positions import refuse_look_up, refuse_write
 from fuser_lab.targets import is_on_host
 
 _DENSE = frozenset({"aten.mm.default", "aten.addmm.default", "aten.bmm.default", "aten.baddbmm.default"})
@@ -83,19 +78,17 @@ class FunctionWriter:
                            if isinstance(value, self._torch.Tensor)}
         self.names: dict[str, Any] = {
             "view": guards._reinterpret_tensor, "strided": with_strides, "copy": copy_with_strides,  # noqa: SLF001
-            "refuse": refuse,
+            "refuse_look_up": refuse_look_up, "refuse_write": refuse_write,
         }
         self._constants: dict[int, str] = {}
         self._kept: list[Any] = []  # keeps the objects alive whose ids are the keys of `_constants`
         self._lines: list[_Line] = []
         self._bases: dict[Node, _Base] = {}
         self._form = forms_of(units)
-        self._checks = self._position_checks(runs)
         self._runs = {region: run for region, run in runs.items() if self._fits(region, run)}
         self._on_host = all(isinstance(run, HostRun) for run in self._runs.values())
         self._scatters = {unit: kernel for unit in units if not isinstance(unit, Region)
                           if (kernel := _kernel_of(unit)) is not None}
-        self._checked: set[tuple[str, str, int, int]] = set()
         self._seen = self._views()
         self._returned = {node for unit in units if not isinstance(unit, Region) and unit.op == "output"
                           for node in unit.all_input_nodes}
@@ -177,12 +170,7 @@ class FunctionWriter:
     # Views
 
     def _fits(self, region: Region, run: DirectRun) -> bool:
-        """Whether the inputs of a region are aligned like those of a run; memory allocated here is aligned.
-
-        The positions among them must have kernels that check them.
-        """
-        if None in self._checks[region]:
-            return False
+        """Whether the inputs of a region are aligned like those of a run; memory allocated here is aligned."""
         for node, needed in zip(region.input_nodes, run.alignments, strict=False):
             base, mask, rest = self._rest(node, needed)
             if base in self._addresses and self._addresses[base] & mask != rest:
@@ -330,10 +318,21 @@ class FunctionWriter:
         """Emit new memory, addresses and the kernel of a write at positions."""
         self._made_by_region(node)
         self._positions_call(kernel, (*scatter.operands, node))
-        self._refusal(kernel, scatter.op, [
-            (each.node, f"the index of axis {each.axis}", -each.size if each.wraps else 0, each.size)
+        missed, reads = self._constant(kernel.missed), set[str]()
+        texts = [
+            f"({f'the index of axis {each.axis}'!r}, {self._unkept_view(each.node, reads)}, {each.size}, {each.wraps})"
             for each in scatter.positions
-        ])
+        ]
+        self._emit(f"if {missed}.value: refuse_write({missed}, {scatter.op!r}, [{', '.join(texts)}])", reads)
+
+    def _unkept_view(self, node: Node, reads: set[str]) -> str:
+        """Return a tensor as text; a view is created where the text is evaluated."""
+        if node not in self._form:
+            return self._argument(node, reads)
+        base, (shape, strides, start) = self._form[node]
+        memory = self._bases[base].name
+        reads.add(memory)
+        return f"view({memory}, {shape}, {strides}, {start})"
 
     def _positions_call(self, kernel: PositionsKernel, nodes: Sequence[Node]) -> None:
         """Emit the addresses of tensors and the call of a kernel."""
@@ -345,38 +344,6 @@ class FunctionWriter:
         for word, (memory, address) in zip(kernel.words, values, strict=True):
             self._emit(f"{self._constant(word)}.value = {address}", {memory})
         self._emit(f"{name}()", {memory for memory, _ in values})
-
-    def _refusal(self, kernel: PositionsKernel, op: str, checked: Sequence[tuple[Node, str, int, int]]) -> None:
-        """Emit the error of positions that a kernel missed, each with its name and bounds."""
-        missed, texts, reads = self._constant(kernel.missed), [], set()
-        for node, name, least, size in checked:
-            base, (shape, strides, start) = self._form[node]
-            memory = self._bases[base].name
-            texts.append(f"({name!r}, view({memory}, {shape}, {strides}, {start}), {least}, {size})")
-            reads.add(memory)
-        self._emit(f"if {missed}.value: {missed}.value = 0; refuse({op!r}, [{', '.join(texts)}])", reads)
-
-    def _position_checks(self, runs: Mapping[Region, DirectRun]) -> dict[Region, list[PositionsKernel | None]]:
-        """Return kernels that check the positions among the inputs of each region, None for others."""
-        checks: dict[Region, list[PositionsKernel | None]] = {}
-        for region in runs:
-            checks[region] = []
-            for places in region.prepared.positions if isinstance(region, TorchRegion) else ():
-                traced = traced_tensor(region.input_nodes[places.number].meta["val"])
-                checks[region].append(None if traced is None else positions_kernel(traced, places))
-        return checks
-
-    def _check_positions(self, region: TorchRegion) -> None:
-        """Emit checks of the positions among the inputs of a region, unless they have been checked."""
-        for places, kernel in zip(region.prepared.positions, self._checks[region], strict=True):
-            node = region.input_nodes[places.number]
-            memory, address = self._address(node)
-            bounds = (memory, address, places.least, places.size)
-            if kernel is None or bounds in self._checked:
-                continue
-            self._checked.add(bounds)
-            self._positions_call(kernel, (node,))
-            self._refusal(kernel, places.op, [(node, f"the index {places.name}", places.least, places.size)])
 
     def _argument(self, value: Any, reads: set[str]) -> str:
         """Return an argument as text; the local variables that it reads are added to ``reads``."""
@@ -419,8 +386,6 @@ class FunctionWriter:
     def _direct(self, region: Region, run: DirectRun) -> None:
         """Emit new memory, addresses and kernels."""
         self._constant(run)  # the function keeps it alive, and with it the words of its launches
-        if isinstance(region, TorchRegion):
-            self._check_positions(region)
         adding = self._adding.get(region)
         stores = () if adding is None else adding.stores
         unstored = {each.stored for each in stores}
@@ -455,6 +420,12 @@ class FunctionWriter:
                 self._emit(f"{self._constant(call)}()", held)
             else:
                 self._tensor_call(tensor_call, nodes)
+        missed = [self._constant(word) for word in run.missed(placed)] if isinstance(run, HostRun) else []
+        if missed and isinstance(region, TorchRegion):
+            reads: set[str] = set()
+            views = ", ".join(self._unkept_view(node, reads) for node in region.input_nodes)
+            has_missed, fusion = " or ".join(f"{word}.value" for word in missed), self._constant(region.prepared.fusion)
+            self._emit(f"if {has_missed}: refuse_look_up([{', '.join(missed)}], {fusion}, [{views}])", reads)
 
     def _block(self, node: Node, block: Block) -> str:
         """Emit memory between kernels, on the device of a node's tensor, and return its local variable."""

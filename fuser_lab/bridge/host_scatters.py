@@ -7,14 +7,10 @@ source in the order of its axes, by one thread, so that equal positions have one
 raise an error after the kernel, which skips them.
 """
 
-import ctypes
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
 
-from fuser_lab.bridge.lowerings import TracedTensor
 from fuser_lab.bridge.lowerings.registry import DTYPES
 from fuser_lab.bridge.scatters import (
-    INDEX_DTYPES,
     Counted,
     Loops,
     Scatter,
@@ -25,16 +21,13 @@ from fuser_lab.bridge.scatters import (
     span_of,
 )
 from fuser_lab.bridge.traced import Node, tensor_of
-from fuser_lab.codegen.kernel_ir import Buffer, If, Kernel, Let, Load, Loop, Phase, Role, Size, Statement, Store
+from fuser_lab.codegen.kernel_ir import Buffer, If, Kernel, Let, Load, Loop, Missed, Phase, Role, Statement, Store
 from fuser_lab.codegen.pipeline import GeneratedKernel, generated_from
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
-from fuser_lab.errors import InputError
 from fuser_lab.ir.scalar import Number
-from fuser_lab.ir.term import Apply, Const, Term, TermLike, Var, cast, index, select
+from fuser_lab.ir.term import Apply, Term, TermLike, Var, cast, index, select
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.ops.positions import out_of_range
-from fuser_lab.runtime.binding import Places
 from fuser_lab.runtime.cpu.host_ready import TensorCall, movable
 from fuser_lab.runtime.cpu.launcher import host_calls
 from fuser_lab.runtime.cpu.tensor_words import can_read_tensors
@@ -58,18 +51,16 @@ class PositionsKernel:
     """
 
     def __init__(self, kernel: GeneratedKernel) -> None:
-        """Compile the kernel; its last buffer is that of the word."""
+        """Compile the kernel."""
         with interrupts_deferred():
             (call,) = host_calls(kernel)
         (phase,) = kernel.kernel_ir.phases
-        arrays, words = zip(*(movable(buffer.dtype) for buffer in phase.buffers), strict=True)
-        self.missed = ctypes.c_int64(0)
-        words[-1].value = ctypes.addressof(self.missed)
-        self.words = words[:-1]
-        self._call, self._arguments = call, list(arrays)
+        arrays, self.words = zip(*(movable(buffer.dtype) for buffer in phase.buffers), strict=True)
+        assert call.missed is not None
+        self.missed, self._call, self._arguments = call.missed, call, list(arrays)
         self.of_tensors: TensorCall | None = None
         if call.of_tensors is not None and can_read_tensors():
-            numbers = (*range(len(self.words)), arrays[-1])
+            numbers = tuple(range(len(arrays)))
             self.of_tensors = TensorCall(function=call.of_tensors, arguments=numbers, sizes=call.sizes)
 
     def __call__(self) -> None:
@@ -102,69 +93,21 @@ def scatter_kernel(scatter: Scatter) -> PositionsKernel:
         yield Store(buffer=result, position=at, value=value)
 
     body = (*_fill(scatter, start, result), *_visits(scatter, [b for b in positions if b is not None], visit))
-    buffers = (*(b for b in (start, *positions, source) if b is not None), result)
-    return _kernel(scatter.op, target.device, buffers, body)
-
-
-def positions_kernel(places: TracedTensor, axis: Places) -> PositionsKernel | None:
-    """Return a kernel that only checks positions on an axis; its word is that of their tensor.
-
-    None if there is none, because the positions are at several distances in memory or of a rare dtype.
-    """
-    loops = loops_over(places.shape, (places.strides,))
-    if places.dtype not in INDEX_DTYPES or len(loops) > 1:
-        return None
-    extent, (apart,) = loops[0] if loops else (1, (1,))
-    read = Buffer(name="x0", dtype=DTYPES[places.dtype], size=span_of(places), role=Role.INPUT)
-    count = Size(name="count", dtype=DataType.Index, value=extent)
-    step = Size(name="step", dtype=DataType.Index, value=apart)
-    most = Size(name="size", dtype=DataType.Int, value=axis.size)
-    at, worst, bound = Var(count.dtype, "at"), Var(most.dtype, "worst"), Var(most.dtype, most.name)
-    # LLVM loads vectors of positions only where it knows that they are adjacent.
-    read_at = at if apart == 1 else at * Var(step.dtype, step.name)
-    place = cast(Load(read.dtype, read, read_at), bound.dtype)
-    # Counted from the end, the last of n positions is -1 and the first is -n.
-    below = Const(bound.dtype, -1) - place if axis.wraps else bound
-    farther = Apply(bound.dtype, "max", (worst, select(place < 0, below, place)))
-    body = (
-        Let(name=worst.name, value=Const(worst.dtype, 0)),
-        _loop(at, Var(count.dtype, count.name), (Let(name=worst.name, value=farther, update=True),)),
-        Store(buffer=_MISSED, position=index(0), value=cast(worst >= bound, DataType.Int)),
-    )
-    sizes = (count, most) if apart == 1 else (count, step, most)
-    return _kernel("positions", places.device, (read,), body, sizes)
-
-
-def refuse(op: str, checked: Sequence[tuple[str, Any, int, int]]) -> NoReturn:
-    """Raise InputError for a position outside of its axis: each index has a name, a tensor, and its bounds."""
-    for name, places, least, size in checked:
-        for value in map(int, places.aminmax()):
-            if not least <= value < size:
-                raise InputError(out_of_range(op, value, size, name))
-    msg = f"{op}: a position was out of range while the kernel ran, and is not any more: another thread wrote to it."
-    raise InputError(msg)
-
-
-_MISSED = Buffer(name="missed", dtype=DataType.Int, size=1, role=Role.OUTPUT)
-_Visit = Callable[[Term, Term], Iterator[Statement]]  # the statements for the places of an element in two tensors
-
-
-def _kernel(
-    name: str, device: str, buffers: tuple[Buffer, ...], body: tuple[Statement, ...], sizes: tuple[Size, ...] = (),
-) -> PositionsKernel:
-    target = find(device)
-    assert target is not None  # of a tensor in host memory
-    inputs = tuple(buffer for buffer in buffers if buffer.role is Role.INPUT)
-    outputs = (*(buffer for buffer in buffers if buffer.role is Role.OUTPUT), _MISSED)
-    phase = Phase(name=name, buffers=(*buffers, _MISSED), scalars=(), body=body, sizes=sizes)
+    inputs = tuple(b for b in (start, *positions, source) if b is not None)
+    host = find(target.device)
+    assert host is not None  # of a tensor in host memory
+    phase = Phase(name=scatter.op, buffers=(*inputs, result), scalars=(), body=body)
     return PositionsKernel(
         generated_from(
             Kernel(
-                name=name, target=target.name, scheduler=SchedulerType.EXPR_EVAL, inputs=inputs, scalars=(),
-                outputs=outputs, workspace=(), phases=(phase,), ops=((name, name),),
+                name=scatter.op, target=host.name, scheduler=SchedulerType.EXPR_EVAL, inputs=inputs, scalars=(),
+                outputs=(result,), workspace=(), phases=(phase,), ops=((scatter.op, scatter.op),),
             ),
         ),
     )
+
+
+_Visit = Callable[[Term, Term], Iterator[Statement]]  # the statements for the places of an element in two tensors
 
 
 def _nest(loops: Loops, visit: _Visit) -> tuple[Statement, ...]:
@@ -214,8 +157,7 @@ def _visits(scatter: Scatter, buffers: Sequence[Buffer], visit: _Visit) -> tuple
                 read = select(read < 0, read + positions.size, read)
             is_within = (here >= 0) & (here < positions.size)
             rest = inside(depth, tuple(n for n in waiting if n != number), at + here * positions.step)
-            missed = Store(buffer=_MISSED, position=index(0), value=Const(DataType.Int, 1))
-            written: tuple[Statement, ...] = (If(condition=is_within, then=rest, otherwise=(missed,)),)
+            written: tuple[Statement, ...] = (If(condition=is_within, then=rest, otherwise=(Missed(),)),)
             if scatter.skipped is not None:
                 written = (If(condition=Apply(DataType.Bool, "ne", (here, index(scatter.skipped))), then=written),)
             return (Let(name=here.name, value=read), *written)

@@ -186,6 +186,7 @@ class Emitter:
         self._phase, self._next = number, 0
         self.decorator(phase)
         names = [*(b.name for b in phase.buffers), *(v.name for v in phase.scalars), *(n.name for n in phase.sizes)]
+        names += ["status"] if phase.has_status else []
         self._line(f"def {phase.name}({', '.join(names)}):")
         with self._indent():
             self.prologue(phase)

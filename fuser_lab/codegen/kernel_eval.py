@@ -25,6 +25,7 @@ from fuser_lab.codegen.kernel_ir import (
     Let,
     Load,
     Loop,
+    Missed,
     Phase,
     Reduce,
     Role,
@@ -161,6 +162,8 @@ class Lanes:
                 self._uniforms(statement)
             case Arrive():
                 self._arrived = True
+            case Missed():
+                pass  # there is no host
             case Barrier():
                 self._barrier(statement)
             case _:

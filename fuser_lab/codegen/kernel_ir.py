@@ -322,6 +322,11 @@ class Await(Statement):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Missed(Statement):
+    """Tell the host that a position was outside of its axis, by a number that is not 0 in the word ``status``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """Blocks and threads (x, y) of a phase on a GPU; all ones on the CPU.
 
@@ -374,6 +379,11 @@ class Phase:
     def nbytes(self) -> int:
         """Number of bytes of global memory that it reads and writes, counting each buffer once."""
         return sum(buffer.nbytes for buffer in self.buffers if not buffer.role.is_allocated)
+
+    @property
+    def has_status(self) -> bool:
+        """Whether its last parameter is the address of the word that `Missed` sets."""
+        return any(isinstance(statement, Missed) for statement in walk(self.body))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,15 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fuser_lab.codegen import cpu_functions, early_values, long_loops, rewrites, value_ranges, vectorize
+from fuser_lab.codegen import (
+    cpu_functions,
+    early_values,
+    long_loops,
+    position_checks,
+    rewrites,
+    value_ranges,
+    vectorize,
+)
 from fuser_lab.codegen.kernel_ir import Block
 from fuser_lab.targets import Form, target_of
 
@@ -37,6 +45,9 @@ KERNEL_PASSES = (
     KernelPass(
         name="known_conditions", run=value_ranges.without_known_conditions, forms=_BLOCKS | _CORES,
         example=value_ranges.EXAMPLE,
+    ),
+    KernelPass(
+        name="position_checks", run=position_checks.with_position_checks, forms=_CORES, example=position_checks.EXAMPLE,
     ),
     KernelPass(name="divided_loops", run=long_loops.divide_long_loops, forms=_CORES, example=long_loops.EXAMPLE),
     KernelPass(

@@ -23,7 +23,7 @@ _TYPES = (
 _INTRINSICS = (
     *emitter.BITS, *emitter.TRUNCATIONS, *emitter.COMPLEX_FUNCTIONS.values(),
     "ceil", "common_divisor", "complex_div", "divide_int", "divide_uint", "erfcinv", "erfinv", "floor", "fmax", "fmin",
-    "maximum", "maximum_unsigned", "minimum", "modulo_int", "modulo_uint", "nextafter32", "nextafter64",
+    "maximum", "maximum_unsigned", "minimum", "modulo_int", "modulo_uint", "nextafter32", "nextafter64", "note_missed",
     "opaque", "philox_uniform", "power_int", "power_uint", "remainder_int", "rint",
     "running_product", "running_sum", "scratch", "shift_left", "shift_right", "transpose", "trunc", "where",
 )
@@ -100,6 +100,7 @@ class CpuEmitter(emitter.Emitter):
         types = [f"{emitter.storage_name(b)}[::1]" for b in phase.buffers]
         types += [emitter.TYPE_NAMES[scalar.dtype] for scalar in phase.scalars]
         types += [emitter.TYPE_NAMES[size.dtype] for size in phase.sizes]
+        types += ["int64"] if phase.has_status else []
         parallel = any(isinstance(s, ir.Loop) and s.parallel is ParallelType.grid_x for s in ir.walk(phase.body))
         if parallel:
             _check_shared(phase)
@@ -212,7 +213,10 @@ class CpuEmitter(emitter.Emitter):
         self._line(f"{buffer.name} = {text}", statement.origin)
 
     def of_target(self, statement: ir.Statement) -> None:
-        """Print the call that moves a tile through vector registers."""
+        """Print the call that moves a tile through vector registers, or that tells the host about a position."""
+        if isinstance(statement, ir.Missed):
+            self._line("note_missed(status)")
+            return
         if not isinstance(statement, ir.Transpose):
             super().of_target(statement)
             return
@@ -399,6 +403,7 @@ def _check_shared(phase: ir.Phase) -> None:
     """Raise CodegenError unless a phase can run in threads, which all execute the code outside its parallel loop."""
     parallel = [s for s in ir.walk(phase.body) if isinstance(s, ir.Loop) and s.parallel is ParallelType.grid_x]
     around = [s for s in phase.body if s not in parallel]
-    if len(parallel) > 1 or len(around) == len(phase.body) or not all(isinstance(s, ir.Let | ir.Alloc) for s in around):
+    inside = [s for s in ir.walk(tuple(around)) if not isinstance(s, ir.Let | ir.Alloc | ir.If | ir.Missed)]
+    if len(parallel) > 1 or len(around) == len(phase.body) or inside:
         msg = f"{phase.name}: a parallel phase must have a single outermost loop and no stores outside it."
         raise CodegenError(msg)

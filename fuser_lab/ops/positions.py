@@ -1,8 +1,8 @@
 """Data-dependent indices, and the checks for reads and writes at them.
 
 An index is an integer tensor or scalar. An index outside its axis is an error, and so is a negative one: the reference
-evaluation raises it, and so does a run whose indices are an input in host memory (`runtime.binding`). Indices that are
-computed, or that are on a device, are checked only by the kernel, which reads nothing out of range and gives 0.
+evaluation raises it, and so do runs in host memory (`codegen.position_checks`). On a device, a kernel reads nothing out
+of range and gives 0.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.errors import DefinitionError, InputError
+from fuser_lab.errors import DefinitionError, PositionError
 from fuser_lab.ir import Expr, IterDomain, OpKind, TensorView, Val
 from fuser_lab.ops.arguments import whole
 from fuser_lab.ops.registry import Recorder
@@ -56,24 +56,24 @@ def out_of_range(op: str, value: int, size: int, index: str = "index") -> str:
 
 
 def checked_positions(op: str, index: Any, size: int) -> Array:
-    """Return indices as int64, or raise InputError if one is outside ``[0, size)``."""
+    """Return indices as int64, or raise PositionError if one is outside ``[0, size)``."""
     positions = np.asarray(index)
     if positions.size:
         for value in (int(positions.min()), int(positions.max())):
             if not 0 <= value < size:
-                raise InputError(out_of_range(op, value, size))
+                raise PositionError(out_of_range(op, value, size))
     return positions.astype(np.int64)
 
 
 def checked_positions_torch(torch: Any, op: str, index: Any, size: int) -> Any:
-    """Return indices as int64, or raise InputError: torch would abort every later use of the device."""
+    """Return indices as int64, or raise PositionError: torch would abort every later use of the device."""
     positions = index.long()
     capturing = positions.is_cuda and torch.cuda.is_current_stream_capturing()  # nothing can be checked then
     if positions.numel() and not capturing:
         once = positions[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in positions.stride())]
         for value in map(int, torch.aminmax(once)):
             if not 0 <= value < size:
-                raise InputError(out_of_range(op, value, size))
+                raise PositionError(out_of_range(op, value, size))
     return positions
 
 

@@ -1,10 +1,8 @@
 """Checks of the inputs and outputs passed to a prepared plan, and their error messages."""
 
-import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +11,9 @@ import numpy as np
 from fuser_lab.codegen.kernel_ir import Layout, dense_strides, layout_of
 from fuser_lab.definition.binding import check_scalar, check_tensor
 from fuser_lab.definition.spec import TensorSpec
-from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.errors import ArgumentTypeError, InputError, PositionError
 from fuser_lab.ir import Expr, Fusion, Number, OpKind, Scalar, TensorView, Val
 from fuser_lab.ops.positions import indexed_operands, out_of_range
-from fuser_lab.process.forks import after_fork
 from fuser_lab.runtime.arrays import (
     describe,
     is_torch,
@@ -26,10 +23,7 @@ from fuser_lab.runtime.arrays import (
     overlap,
     overlaps_itself,
 )
-from fuser_lab.runtime.processors import threads_here
 from fuser_lab.targets import CPU, has_own_memory
-
-_POSITIONS_EACH = 1 << 17  # for which waking a thread takes less time than reading them
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,34 +135,29 @@ class Places:
     size: int
     wraps: bool = False
 
-    @property
-    def least(self) -> int:
-        """The smallest position."""
-        return -self.size if self.wraps else 0
-
 
 def places_of(fusion: Fusion) -> tuple[Places, ...]:
-    """Return the inputs that some op uses as positions, directly or through views that keep every element.
-
-    Others are added to the size of their axis where they are negative, and may be digits of a position.
-    """
+    """Return the inputs that some op uses as positions, directly or through views that keep every element."""
     numbers = {value: number for number, value in enumerate(fusion.inputs)}
-    uses: dict[Places, None] = {}
-    for expr in fusion.exprs:
-        indexed = indexed_operands(expr)
-        if indexed is None:
-            continue
-        value, size = indexed
-        if isinstance(value, TensorView) and not value.numel:
-            continue
-        digits = _digits(fusion, value)
-        if not digits or math.prod(n for _, n in digits) != size:
-            digits = [(_base(fusion, value), 0)]
-        for base, wrapped in digits:
-            if base in numbers:
-                place = Places(numbers[base], base.name, expr.op.name, wrapped or size, wraps=bool(wrapped))
-                uses[place] = None
-    return tuple(uses)
+    return tuple(dict.fromkeys(
+        Places(numbers[base], base.name, expr.op.name, size, wraps)
+        for expr in fusion.exprs for base, size, wraps in positions_of(fusion, expr) if base in numbers
+    ))
+
+
+def positions_of(fusion: Fusion, expr: Expr) -> list[tuple[Val, int, bool]]:
+    """Return the values that an op uses as positions: each with the size of its axis, and whether it wraps.
+
+    These are added to the size of their axis where they are negative, and may be digits of a position.
+    """
+    indexed = indexed_operands(expr)
+    if indexed is None or (isinstance(indexed[0], TensorView) and not indexed[0].numel):
+        return []
+    value, size = indexed
+    digits = _digits(fusion, value)
+    if not digits or math.prod(n for _, n in digits) != size:
+        return [(_base(fusion, value), size, False)]
+    return [(base, extent, True) for base, extent in digits]
 
 
 def _base(fusion: Fusion, value: Val) -> Val:
@@ -181,7 +170,7 @@ def _base(fusion: Fusion, value: Val) -> Val:
 def _digits(fusion: Fusion, value: Val) -> list[tuple[Val, int]]:
     """Return the digits ``i`` and ``j`` of a position ``wrapped(i) * m + wrapped(j)``, each with its base.
 
-    ``wrapped(i)`` is ``where(i < 0, i + n, i)``, where n is the base.
+    ``wrapped(i)`` is ``where(i < 0, i + n, i)``, where n is the base. The position may be -1 where a digit is outside.
     """
     base = _base(fusion, value)
     expr = fusion.producers.get(base)
@@ -190,6 +179,8 @@ def _digits(fusion: Fusion, value: Val) -> list[tuple[Val, int]]:
     if expr is None or expr.op.name != "where":
         return []
     _, negative, digit = expr.inputs
+    if isinstance(digit, Scalar):
+        return _digits(fusion, negative)
     moved = fusion.producers.get(negative)
     if moved is None or moved.op.name != "add" or moved.inputs[0] != digit:
         return []
@@ -212,35 +203,17 @@ def check_places(places: Sequence[Places], arguments: Sequence[Any], imported: S
     for place in places:
         values = _on_host(imported[place.number])
         values = _on_host(arguments[place.number]) if values is None else values
-        if values is None or not values.size or (not place.wraps and _are_within(values, place.size)):
-            continue
-        for value in (int(values.min()), int(values.max())):
-            if not place.least <= value < place.size:
-                raise InputError(out_of_range(place.op, value, place.size, f"the index {place.name}"))
+        if values is not None:
+            check_extremes(values, place.op, f"the index {place.name}", place.size, wraps=place.wraps)
 
 
-def _are_within(values: Any, size: int) -> bool:
-    """Whether all positions are in range; one reduction, because negative numbers are large when unsigned.
-
-    Many positions are read by as many threads as run kernels: one of them would take as long as the kernel.
-    """
-    unsigned = values.view(f"u{values.dtype.itemsize}") if values.dtype.kind == "i" else values
-    parts = unsigned.size // _POSITIONS_EACH
-    parts = parts if parts < 2 else min(parts, threads_here())
-    if parts < 2:
-        return bool(unsigned.max() < size)
-    flat = unsigned.ravel() if unsigned.flags.c_contiguous else unsigned
-    largest = _workers().map(np.max, np.array_split(flat, min(parts, len(flat))))
-    return all(part < size for part in largest)
-
-
-@functools.cache
-def _workers() -> ThreadPoolExecutor:
-    """Return the threads that check positions."""
-    return ThreadPoolExecutor(threads_here(), "fuser_lab positions")
-
-
-after_fork(_workers.cache_clear)
+def check_extremes(values: Any, op: str, name: str, size: int, *, wraps: bool) -> None:
+    """Raise PositionError if one of the positions in an array is outside of its axis."""
+    if not values.size:
+        return
+    for value in (int(values.min()), int(values.max())):
+        if not (-size if wraps else 0) <= value < size:
+            raise PositionError(out_of_range(op, value, size, name))
 
 
 def _on_host(value: Any) -> Any:

@@ -1,6 +1,7 @@
 """Work that the inputs' array library does without a kernel: evaluated segments, and results that are views."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,16 +24,24 @@ def evaluate_segment(
 
     ``into`` are tensors for outputs: results that torch writes there are returned as these tensors.
     """
-    values: dict[Val, Any] = {
-        value: number_of(arguments[value.name], value.dtype)
-        if isinstance(value, Scalar)
-        else arguments[value.name]
+    values: dict[Val, Any] = {}
+    deque(evaluated(fusion, arguments, values, into), maxlen=0)
+    return {tv.name: values[tv] for tv in fusion.outputs}
+
+
+def evaluated(
+    fusion: Fusion, arguments: Mapping[str, Any], values: dict[Val, Any], into: Mapping[str, Any] | None = None,
+) -> Iterator[Expr]:
+    """Yield each op of a segment before its results are evaluated and added to ``values``."""
+    values.update(
+        (value, number_of(arguments[value.name], value.dtype) if isinstance(value, Scalar) else arguments[value.name])
         for value in fusion.inputs
-    }
+    )
     devices = [value.device for value in values.values() if is_torch(value)]
     # A 0-d tensor may stay on the CPU beside GPU tensors; factories create tensors on their device.
     device = next((device for device in devices if not is_on_host(device.type)), next(iter(devices), None))
     for expr in fusion.exprs:
+        yield expr
         operands = [values[v] if v in values else constant(v) for v in expr.inputs]
         target = (into or {}).get(expr.outputs[0].name)
         if target is not None and device is not None and _is_written(expr, operands, target):
@@ -40,7 +49,6 @@ def evaluate_segment(
             continue
         results = evaluate_expr(expr, operands) if device is None else _torch_expr(expr, operands, device)
         values.update(zip(expr.outputs, results, strict=True))
-    return {tv.name: values[tv] for tv in fusion.outputs}
 
 
 Seen = Callable[[Sequence[Any]], Any]  # makes a result that is a view of an input, given all inputs

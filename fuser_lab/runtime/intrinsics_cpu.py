@@ -197,6 +197,18 @@ def scratch(context: Any, size: Any, kind: Any) -> Any:
     return array(size, kind), generate
 
 
+@intrinsic
+def note_missed(context: Any, status: Any) -> Any:
+    """Set the word at an address to 1."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word = ir.IntType(64)
+        builder.store(ir.Constant(word, 1), builder.inttoptr(args[0], word.as_pointer()))
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
 @intrinsic(prefer_literal=True)
 def transpose(
     context: Any, source: Any, target: Any, start: Any, rows: Any, columns: Any, pitch: Any, target_pitch: Any,

@@ -52,6 +52,12 @@ CASES = {
         lambda x, i: x.exp()[i] * 2, lambda: (floats(7, 5), ints(14, 9) - 7), 1, 7),
     "look-ups with two indices": (
         lambda x, i, j: x[i, j].sin(), lambda: (floats(7, 5), ints(7, 4, 1), ints(10, 3) - 5), 2, 5),
+    "look-ups at positions that the region computes": (
+        lambda x, i: x.gather(1, (i * 0.5).long()).cos(), lambda: (floats(9, 4), 2.0 * ints(4, 9, 3)), 1, 4),
+    "look-ups with two indices that the region computes": (
+        lambda x, i, j: x[i + 1, j - 1].sin(), lambda: (floats(7, 5), ints(6, 4, 1), ints(5, 3)), 2, 5),
+    "sums of rows at positions that the region computes": (
+        lambda x, i: x[i + 1].sum(1), lambda: (floats(7, 300), ints(6, 40)), 1, 7),
     "look-ups of a column of positions in a region": (
         lambda w, i: torch.nn.functional.embedding(i[:, 4], w).sin(), lambda: (floats(9, 4), ints(9, 6, 5)), 1, 9),
 }  # fmt: skip

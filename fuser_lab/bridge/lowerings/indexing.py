@@ -265,13 +265,18 @@ def _elements_at(to: Emitter, x: Any, indices: Any) -> Any:
     merged = prod(shape[place] for place in places)
     x = to.reshape(x, [*others[:before], merged, *others[before:]])
     broadcast = broadcast_shapes(*(to.shape(indices[place]) for place in places))
-    position, step = None, merged
+    position, inside, step = None, None, merged
     for place in places:
         step //= shape[place]
         index = indices[place]
         at = to.ops.where(to.ops.lt(index, 0), to.ops.add(index, shape[place]), index)
         part = at if step == 1 else to.ops.mul(at, step)
         position = part if position is None else to.ops.add(position, part)
+        if len(places) > 1 and not has_own_memory(to.call.result.device):
+            within = to.ops.logical_and(to.ops.ge(at, 0), to.ops.lt(at, shape[place]))
+            inside = within if inside is None else to.ops.logical_and(inside, within)
+    if inside is not None:  # on the host, kernels check positions, so one outside of its axis is not that of another
+        position = to.ops.where(inside, position, -1)
     flat = to.reshape(to.expand(position, broadcast), [prod(broadcast)])
     rows = to.ops.index_select(x, flat, before)
     return to.reshape(rows, [*others[:before], *broadcast, *others[before:]])

@@ -120,7 +120,8 @@ class HostRun:
     """One run as calls on separate array objects; used by one thread at a time."""
 
     __slots__ = (
-        "_are_tensors", "_arguments", "_calls", "_guards", "_inputs", "_outputs", "_placed", "_results", "_words",
+        "_are_tensors", "_arguments", "_calls", "_checked", "_guards", "_inputs", "_outputs", "_placed", "_results",
+        "_words",
     )
 
     def __init__(
@@ -134,6 +135,8 @@ class HostRun:
         """
         self._words, self._arguments, self._results = tuple(words), tuple(numbers), results
         self._calls = tuple(call.run if isinstance(call, PlacedCall) else call for call in calls)
+        self._checked = tuple(
+            call.call for call in calls if isinstance(call, PlacedCall) and call.call.missed is not None)
         # The calls whose results are in the memory of inputs, by the positions of both.
         self._placed: dict[tuple[tuple[int, int], ...], tuple[PlacedCall, ...]] = {
             (): tuple(call for call in calls if isinstance(call, PlacedCall))
@@ -172,6 +175,11 @@ class HostRun:
         if key not in self._placed:
             self._placed[key] = tuple(call.over(memory) for call in plain)
         return self._placed[key]
+
+    def missed(self, placed: Sequence[PlacedCall]) -> list[ctypes.c_int64]:
+        """Return the words of its kernels, or of those of some calls, that are not 0 after a position was missed."""
+        calls = [each.call for each in placed] or self._checked
+        return [call.missed for call in calls if call.missed is not None]
 
     @property
     def strides(self) -> tuple[tuple[int, ...], ...]:
@@ -215,6 +223,8 @@ class HostRun:
             holder[key] = addresses[place]
         for call in self._calls:
             call()
+        for checked in self._checked:
+            checked.check()
         return self._results.of(inputs, computed)
 
     def _matching_words(self, inputs: Sequence[Any]) -> list[Any] | None:
@@ -304,19 +314,15 @@ def _is_writable(value: Any) -> bool:
 class HostRuns:
     """The last runs of a plan on the CPU, for reuse; a caller takes one out and puts it back."""
 
-    __slots__ = ("_check", "_kept")
+    __slots__ = ("_kept",)
 
-    def __init__(self, check: Callable[[Sequence[Any]], None] | None = None) -> None:
-        """Store runs; ``check`` raises for inputs whose values do not fit."""
+    def __init__(self) -> None:
         self._kept: deque[HostRun] = deque(maxlen=_KEPT)
-        self._check = check
 
     def started(self, inputs: Sequence[Any], out: Sequence[Any] | None) -> list[Any] | None:
         """Return the outputs of a run that matches a stored run, or None if none matches."""
         runs = self._kept
         if not runs or inputs.__class__ not in {list, tuple} or not (out is None or out.__class__ in {list, tuple}):
-            return None
-        if self._check is not None and not self._passes(inputs):
             return None
         for _ in range(len(runs)):
             try:
@@ -334,21 +340,12 @@ class HostRuns:
         return None
 
     def taken(self) -> HostRun | None:
-        """Take out a run that only needs new addresses and checked values; None if there is none."""
+        """Take out a run that only needs new addresses; None if there is none."""
         try:
             run = self._kept.pop()
         except IndexError:
             return None
         return run if run.is_plain else None
-
-    def _passes(self, inputs: Sequence[Any]) -> bool:
-        """Whether the values of inputs are valid; if not, the slow path raises the error."""
-        assert self._check is not None
-        try:
-            self._check(inputs)
-        except Exception:  # noqa: BLE001 - the long way reports what is wrong with inputs of any kind
-            return False
-        return True
 
     def keep(self, run: Any) -> None:
         """Keep a run."""

@@ -1,12 +1,13 @@
 """Calls of compiled kernels with prepared argument lists."""
 
+import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.codegen.kernel_ir import Kernel, Loop, Phase, Role, rewrite_statements, walk
 from fuser_lab.codegen.pipeline import GeneratedKernel, generated_from
-from fuser_lab.errors import MissingCompilerError
+from fuser_lab.errors import MissingCompilerError, PositionError
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.runtime.environment import Environment
 
@@ -19,7 +20,8 @@ class HostCall:
     """One CPU function and the names of its arguments, followed by `sizes`; `regions` are those of a parallel one.
 
     It is a phase of a kernel. ``of_tensors`` is the same function of tensors of torch, and addresses as integers; None
-    if there is none.
+    if there is none. The word ``missed``, whose address is the last of the sizes, is not 0 after a position was outside
+    of its axis; None if the kernel looks at no positions.
     """
 
     kernel: Kernel
@@ -29,11 +31,19 @@ class HostCall:
     arguments: tuple[str, ...]
     sizes: tuple[int | float, ...]
     regions: "ParallelRegions | None"
+    missed: ctypes.c_int64 | None
 
     def __call__(self, env: Environment) -> None:
-        """Run with arguments looked up by name."""
+        """Run with arguments looked up by name, and check the positions."""
         values = env.arguments
         self.on([values[name] for name in self.arguments])
+        self.check()
+
+    def check(self) -> None:
+        """Raise PositionError if a position was outside of its axis in the last run."""
+        if self.missed is not None and self.missed.value:
+            self.missed.value = 0
+            raise PositionError(f"{self.kernel.name}: an index that it looks up is outside of its axis.")
 
     def on(self, values: list[Any]) -> None:
         """Run with arguments in order."""
@@ -76,13 +86,15 @@ def host_calls(generated: GeneratedKernel) -> tuple[HostCall, ...]:
             raise
         raise MissingCompilerError("CPU kernels are compiled by Numba, which is not installed.") from None
     functions = entries_of(generated.source, tuple(phase.name for phase in phases))
+    words = [ctypes.c_int64() if phase.has_status else None for phase in phases]
     return tuple(
         HostCall(
             kernel=generated.kernel_ir, phase=phase, function=function, of_tensors=of_tensors,
-            arguments=arguments_of(phase), sizes=tuple(size.word for size in phase.sizes),
-            regions=PARALLEL if _is_parallel(phase) else None,
+            arguments=arguments_of(phase),
+            sizes=(*(size.word for size in phase.sizes), *([] if word is None else [ctypes.addressof(word)])),
+            regions=PARALLEL if _is_parallel(phase) else None, missed=word,
         )
-        for (function, of_tensors), phase in zip(functions, phases, strict=True)
+        for (function, of_tensors), phase, word in zip(functions, phases, words, strict=True)
     )
 
 

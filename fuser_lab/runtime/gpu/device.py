@@ -299,9 +299,7 @@ class DeviceMemory:
 
         return start
 
-    def ready_runs(
-        self, outputs: Sequence[Slot], check: Callable[[Sequence[Any]], None] | None = None,
-    ) -> ReadyRuns:
+    def ready_runs(self, outputs: Sequence[Slot]) -> ReadyRuns:
         """Return the store of runs on torch tensors that can be repeated with other tensors."""
         torch = _torch()
         kinds = frozenset({torch.Tensor, torch.nn.Parameter})

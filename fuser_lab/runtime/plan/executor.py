@@ -6,12 +6,13 @@ from typing import Any, NoReturn
 
 from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.codegen.request import KernelRequest
-from fuser_lab.errors import OutOfMemoryError, UnsupportedError
+from fuser_lab.errors import OutOfMemoryError, PositionError, UnsupportedError
 from fuser_lab.ir import Fusion
-from fuser_lab.runtime.binding import Places, check_outs
+from fuser_lab.runtime.binding import check_outs
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.gpu.ready import DirectRun
 from fuser_lab.runtime.interrupts import import_whole
+from fuser_lab.runtime.missed_positions import missed_position
 from fuser_lab.runtime.plan.capture import CapturedPlan, capture_plan
 from fuser_lab.runtime.plan.memory import Call, Memory
 from fuser_lab.runtime.plan.parts import parts_of
@@ -19,7 +20,7 @@ from fuser_lab.runtime.plan.repeats import ready_runs_of, repeatable_run
 from fuser_lab.runtime.plan.run_memory import RunMemory, is_exhausted
 from fuser_lab.runtime.plan.steps import BoundRun, CancelFlag, Cancelled, Step
 from fuser_lab.runtime.plan.variants import NestedRun, Variant, Variants
-from fuser_lab.targets import CPU, Later, find, names, target_of
+from fuser_lab.targets import CPU, Later, find, names
 
 
 class PreparedPlan:
@@ -94,11 +95,6 @@ class PreparedPlan:
         """
         return None if self._ready is None else self._ready.started
 
-    @property
-    def positions(self) -> tuple[Places, ...]:
-        """The inputs in host memory that are positions, which a run from `taken_run` does not check."""
-        return self._parts.indices if target_of(self.target).on_host else ()
-
     def taken_run(self) -> DirectRun | None:
         """Take a stored run that only needs new addresses; None if there is none."""
         return None if self._ready is None else self._ready.taken()
@@ -157,6 +153,8 @@ class PreparedPlan:
             env.clear()
             has_storage = False
             raise
+        except PositionError:
+            raise missed_position(self.fusion, inputs) from None
         finally:
             run_memory.without_callers(env, variant)
             if again is not None and self._ready is not None:

@@ -81,13 +81,8 @@ class Memory(Protocol):
     def bound(self, calls: Sequence[Call], env: Environment) -> Callable[[], None]:
         """Return the calls with their arguments in place."""
 
-    def ready_runs(
-        self, outputs: Sequence[Slot], check: Callable[[Sequence[Any]], None] | None = None,
-    ) -> "ReadyRuns | HostRuns | None":
-        """Return a store of runs that may be repeated with other arrays; None if that saves nothing.
-
-        ``check`` raises for inputs whose values do not fit; it is called only if inputs are in host memory.
-        """
+    def ready_runs(self, outputs: Sequence[Slot]) -> "ReadyRuns | HostRuns | None":
+        """Return a store of runs that may be repeated with other arrays; None if that saves nothing."""
 
     def launches(
         self, calls: Sequence[Call], env: Environment, shared: dict[str, tuple[Any, ...]] | None = None,

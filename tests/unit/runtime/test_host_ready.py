@@ -11,7 +11,6 @@ from needs import needs
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
 from fuser_lab.errors import InputError, OutOfMemoryError
-from fuser_lab.runtime import binding
 from fuser_lab.runtime.cpu import host_ready
 
 pytestmark = pytest.mark.skipif(not host_ready.can_repoint(), reason="needs CPython, whose arrays can be repointed")
@@ -152,23 +151,6 @@ def test_positions_are_looked_at_in_each_run():
     assert repeats(plan) == 1
     with pytest.raises(InputError, match="out of range"):
         plan.run([floats(3, 4), np.array([0, 3])])
-
-
-@pytest.mark.parametrize("view", [lambda at: at, lambda at: at[::2], lambda at: at[::-1]], ids=["all", "half", "back"])
-def test_many_positions_are_looked_at_by_several_threads(view, monkeypatch):
-    monkeypatch.setattr(binding, "_POSITIONS_EACH", 100)
-    monkeypatch.setattr(binding, "threads_here", lambda: 3)
-    at = view(np.arange(2000) % 4)
-    plan = prepared(lambda fd, x, at: fd.ops.neg(fd.ops.index_select(x, at, 0)), floats(4, 4), at)
-    x = floats(4, 4)
-    for _ in range(2):
-        np.testing.assert_array_equal(plan.run([x, at])[0], -x[at])
-    for place in (0, len(at) // 2, len(at) - 1):
-        for wrong in (-1, 4):
-            before, at[place] = at[place], wrong
-            with pytest.raises(InputError, match="out of range"):
-                plan.run([x, at])
-            at[place] = before
 
 
 def test_outputs_of_the_callers():
