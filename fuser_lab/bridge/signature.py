@@ -4,7 +4,9 @@ Regions whose calls, sizes, strides and dtypes are equal share one recorded defi
 model of many equal layers compiles one.
 """
 
+import contextlib
 import functools
+import pickle
 import threading
 import time
 from collections import OrderedDict
@@ -17,16 +19,18 @@ from fuser_lab.bridge.annotations import Home
 from fuser_lab.bridge.lowerings import DTYPES, Call, TracedTensor, record
 from fuser_lab.bridge.traced import Node, call_of, is_node, plain, target_of, tensor_of
 from fuser_lab.codegen.pipeline import evaluated_because
+from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import bind
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.definition.strides import describe_strides
 from fuser_lab.errors import FuserLabError
-from fuser_lab.ir import OpKind
+from fuser_lab.ir import Fusion, OpKind
 from fuser_lab.passes import AllocationDomain, MarkAliases
 from fuser_lab.plan import Plan
 from fuser_lab.plan.kept_results import tuned_state
 from fuser_lab.plan.planning import device_of, segment
+from fuser_lab.plan.requests import prepared_once, request_of
 from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime.cpu.this_cpu import cpu_of_regions
 from fuser_lab.runtime.object_files import read_object, write_object
@@ -110,15 +114,55 @@ class Signature:
         return self.cutting.device_for((*self.inputs, *results))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """The definition of a signature, its abstract inputs, and the tensors that each call creates, by name."""
+
+    definition: FusionDefinition
+    specs: tuple[TensorSpec, ...]
+    made: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """What another process has recorded: what a run needs, and a pickle of the recording and its plan, for the rest."""
+
+    fusion: Fusion
+    requests: tuple[KernelRequest, ...]
+    whole: bytes
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
     """The definition of a signature and its plan, shared by all regions with this signature."""
 
-    definition: FusionDefinition
-    specs: tuple[TensorSpec, ...]
-    made: tuple[tuple[str, ...], ...]  # the tensors that each call creates, by name
     signature: Signature
+    stored: Stored | None = None
+    _prepared: "dict[str, PreparedPlan]" = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=new_lock, repr=False)
+
+    @functools.cached_property
+    def _whole(self) -> tuple[Recording, Plan | None]:
+        if self.stored is not None:
+            with contextlib.suppress(Exception):  # another version of a library may have written it
+                recording, plan = pickle.loads(self.stored.whole)  # noqa: S301 - written by this user and sealed
+                return recording, plan
+        return _record(self.signature), None
+
+    @property
+    def definition(self) -> FusionDefinition:
+        """The definition."""
+        return self._whole[0].definition
+
+    @property
+    def specs(self) -> tuple[TensorSpec, ...]:
+        """Its abstract inputs."""
+        return self._whole[0].specs
+
+    @property
+    def made(self) -> tuple[tuple[str, ...], ...]:
+        """The tensors that each call creates, by name."""
+        return self._whole[0].made
 
     @functools.cached_property
     def plan(self) -> Plan:
@@ -152,10 +196,11 @@ class Recorded:
             return min(first, cut_by(options), key=lambda plan: plan.predicted_time().seconds)
 
         with self._lock:
-            plan = cut()
-            if key := _key_of(self.signature):
-                write_object(_FOLDER, key, (self.definition, self.specs, self.made, plan))
-            return replace(plan, shared=self.signature.shared)
+            recording, plan = self._whole
+            if plan is None:
+                plan = cut()
+                _store(self.signature, recording, plan)
+            return replace(plan, shared=self.signature.shared, _cache=self._prepared)
 
     def _has_other_orders(self) -> bool:
         """Whether tensors between segments are not row-major if they have the memory order of inputs."""
@@ -195,7 +240,15 @@ class Recorded:
 
         The array library would evaluate the segment on the host, 3,000 times slower than a GPU.
         """
-        return self.plan.prepare(target, allow_fallback=False, keeps_kernels=True)
+        stored = self.stored
+        if stored is None:
+            return self.plan.prepare(target, allow_fallback=False, keeps_kernels=True)
+        shared = self.signature.shared
+        return prepared_once(
+            self._prepared, self._lock, stored.fusion,
+            lambda kind: [replace(request, target=kind, shared=shared) for request in stored.requests], target,
+            allow_fallback=False, keeps_kernels=True,
+        )
 
 
 _RECORDED: OrderedDict[tuple[Signature, int], Recorded] = OrderedDict()  # also by the kept parameters in use
@@ -216,7 +269,9 @@ def record_definition(signature: Signature) -> Recorded:
         if cached is not None:
             _RECORDED.move_to_end(key)
             return cached
-    made = _stored_definition(signature) or _record(signature)
+    made = Recorded(signature=signature, stored=_stored_definition(signature))
+    if made.stored is None:
+        _ = made.definition
     with _LOCK:
         cached = _RECORDED.setdefault(key, made)
         while len(_RECORDED) > _KEPT:
@@ -232,25 +287,32 @@ def _key_of(signature: Signature) -> str:
     return repr((cutting.strategy, signature.device, cutting.options, signature.text))
 
 
-def _stored_definition(signature: Signature) -> Recorded | None:
-    """Return the definition that another process has recorded, with its plan."""
+def _stored_definition(signature: Signature) -> Stored | None:
+    """Return what another process has recorded."""
     key = _key_of(signature)
     stored = read_object(_FOLDER, key) if key else None
-    if stored is None:
-        return None
-    definition, specs, made, plan = stored
-    recorded = Recorded(definition=definition, specs=specs, made=made, signature=signature)
-    vars(recorded)["plan"] = replace(plan, shared=signature.shared)
-    return recorded
+    return stored if isinstance(stored, Stored) else None
 
 
-def _record(signature: Signature) -> Recorded:
+def _store(signature: Signature, recording: Recording, plan: Plan) -> None:
+    """Store a recording and its plan for other processes; one with a segment that cannot run is made in each."""
+    key = _key_of(signature)
+    if not key or any(segment.scheduler is None for segment in plan.segments):
+        return
+    requests = tuple(request_of(segment, CPU.name) for segment in plan.segments)
+    with contextlib.suppress(Exception):  # what cannot be pickled is made in each process
+        write_object(
+            _FOLDER, key, Stored(fusion=plan.fusion, requests=requests, whole=pickle.dumps((recording, plan))),
+        )
+
+
+def _record(signature: Signature) -> Recording:
     recording = _recorded_as(signature)
     laid_otherwise = _laid_otherwise(recording, signature)
     return _recorded_as(signature, laid_otherwise) if laid_otherwise else recording
 
 
-def _laid_otherwise(recording: Recorded, signature: Signature) -> frozenset[int]:
+def _laid_otherwise(recording: Recording, signature: Signature) -> frozenset[int]:
     """Return the indices of row-major outputs to which allocation order inference would give another order.
 
     torch returns them row-major, so a kernel that wrote another order would be followed by a copy.
@@ -265,7 +327,7 @@ def _laid_otherwise(recording: Recorded, signature: Signature) -> frozenset[int]
     )
 
 
-def _recorded_as(signature: Signature, as_traced: frozenset[int] = frozenset()) -> Recorded:
+def _recorded_as(signature: Signature, as_traced: frozenset[int] = frozenset()) -> Recording:
     """Return the definition; outputs at the indices ``as_traced`` have torch's order even if it is row-major."""
     specs = tuple(map(spec_of, signature.inputs))
     on_gpu = any(has_own_memory(spec.device) for spec in specs)
@@ -313,7 +375,7 @@ def _recorded_as(signature: Signature, as_traced: frozenset[int] = frozenset()) 
                 fd.set_output_stride_order(tensor, order)
             else:
                 fd.add_output(tensor, stride_order=order)
-    return Recorded(definition=fd, specs=specs, made=tuple(made), signature=signature)
+    return Recording(definition=fd, specs=specs, made=tuple(made))
 
 
 def spec_of(traced: TracedTensor) -> TensorSpec:

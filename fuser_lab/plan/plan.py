@@ -75,8 +75,7 @@ class Plan(Shown, EditablePlan):
         SegmentationError
             If no scheduler accepts some segment.
         """
-        from fuser_lab.plan.requests import request_of
-        from fuser_lab.runtime.plan.executor import prepare
+        from fuser_lab.plan.requests import prepared_once, request_of
 
         for segment in self.segments:
             if segment.scheduler is None:
@@ -84,19 +83,11 @@ class Plan(Shown, EditablePlan):
                     f"the plan cannot run: no scheduler accepts segment {segment.index} "
                     f"({', '.join(e.name for e in segment.exprs)}); {segment.group.answer.text}."
                 )
-        current = targets.target_of(target).current
-        if current is not None and ":" not in target:
-            target = current()()
-        with self._lock:
-            key = f"{target} {evaluate_refused} {allow_fallback} {keeps_kernels}"
-            if key not in self._cache:
-                kind = targets.target_of(target).name
-                requests = [replace(request_of(segment, kind), shared=self.shared) for segment in self.segments]
-                self._cache[key] = prepare(
-                    self.fusion, requests, target, evaluate_refused=evaluate_refused, allow_fallback=allow_fallback,
-                    compile_now=False, keeps_kernels=keeps_kernels,
-                )
-            return self._cache[key]
+        return prepared_once(
+            self._cache, self._lock, self.fusion,
+            lambda kind: [replace(request_of(segment, kind), shared=self.shared) for segment in self.segments], target,
+            evaluate_refused=evaluate_refused, allow_fallback=allow_fallback, keeps_kernels=keeps_kernels,
+        )
 
     def show(self) -> None:
         """Show the static picture and tables in a notebook, or print the text elsewhere."""
