@@ -27,7 +27,7 @@ reduction of a tensor of the same shape is along some, but not all, of its axes.
 
 ``with_transposed_reads``: the transposed read of an input becomes a separate tensor. A nest has one index per tensor,
 so tiles belong to tensors. With a second name, the same memory is read once in its order and once by tiles that are
-transposed in shared memory. Ops before the permutation, such as a cast, are computed twice.
+transposed in shared memory. Ops before the permutation, such as a cast or a slice, are computed twice.
 
 ``with_float_values``: values of Half and BFloat16 between inputs and outputs of a segment stay in Float, without a
 rounding after each op. A value that a reduction and a reader of its result are both computed from is kept for the
@@ -202,7 +202,8 @@ def _with_dims(expr: Expr, dims: tuple[int, ...]) -> tuple[tuple[str, AttrValue]
 
 
 MOST_REPEATED = crossover("tiles.repeated_exprs")
-_REPEATED = frozenset({OpKind.POINTWISE, OpKind.COPY})
+_REPEATED = frozenset({OpKind.POINTWISE, OpKind.COPY})  # and slices
+_SHARED = frozenset({OpKind.BROADCAST, OpKind.FACTORY})  # have few elements, which both reads find in the cache
 
 
 def with_transposed_reads(segment: Fusion) -> tuple[Fusion, dict[TensorView, TensorView]]:
@@ -277,9 +278,10 @@ def _chain(segment: Fusion, turn: Expr) -> list[Expr] | None:
     chain: list[Expr] = []
     needed: set[Val] = set(turn.inputs)
     for expr in reversed(segment.exprs[: segment.positions[turn.name]]):
-        if needed.isdisjoint(expr.tensor_outputs):
+        if needed.isdisjoint(expr.tensor_outputs) or expr.kind in _SHARED:
             continue  # arithmetic on scalars is shared
-        if expr.kind not in _REPEATED or len(expr.outputs) > 1 or len(chain) == MOST_REPEATED:
+        is_repeated = expr.kind in _REPEATED or expr.op.name == "slice"
+        if not is_repeated or len(expr.outputs) > 1 or len(chain) == MOST_REPEATED:
             return None
         chain.insert(0, expr)
         needed.update(expr.inputs)

@@ -3,8 +3,9 @@
 Starting from one tensor whose axes are the loop variables, indices propagate through the fusion along expressions that
 map elements one to one: pointwise ops, permutations, broadcasts, squeezes, reshapes, scans, the kept axes of
 reductions, and the other axes of reads at data-dependent positions. A component that is not determined is None. Indices
-do not propagate through slices, pads and cats, and through flips only if asked to: elements in descending order are
-read and written one by one, which pays for a scan but not for what could as well be another nest.
+propagate through slices to an operand that nothing else reads, and not through pads and cats; through flips only if
+asked to: elements in descending order are read and written one by one, which pays for a scan but not for what could as
+well be another nest.
 """
 
 import operator
@@ -289,6 +290,8 @@ class IndexMap:
             self._indexing(expr)
         elif kind in _PLAIN_VIEWS:
             self._view(expr)
+        elif expr.op.name == "slice" and self._fusion.users[tensors[0]] == (expr,):
+            self._window(expr)
 
     def _pointwise(self, out: TensorView, operands: Sequence[TensorView]) -> None:
         index: list[Term | None] = list(self.components.get(out, (None,) * out.ndim))
@@ -324,6 +327,13 @@ class IndexMap:
             index = view_index(inverse, backward)
             if index is not None:
                 self._learn(out, index)
+
+    def _window(self, expr: Expr) -> None:
+        """Propagate to the operand of a slice, which nothing else reads."""
+        index = self.complete(expr.out)
+        read = None if index is None else view_index(expr, index)
+        if read is not None:
+            self._learn(expr.tensor_inputs[0], read)
 
     def _indexing(self, expr: Expr) -> None:
         """Propagate along the axes that an operand shares with the result."""

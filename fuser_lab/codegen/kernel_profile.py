@@ -43,14 +43,14 @@ _EXACT_QUOTIENTS = {"div", "rounded_quotient"}
 _EXACT = 10  # instructions of an exactly rounded division of float32 beside the reciprocal
 _SOFTWARE = 40  # instructions of a conversion to eight bits
 _WIDENED = 10  # instructions of a conversion from eight bits, as `float8_functions` writes it for one element
-# Issue slots of a function of float64 beside loads and stores, in machine code for compute capability 9.0 without
-# branches for rare numbers: a multiprocessor has 64 units for float64, so such an instruction takes two slots.
+# Issue slots of a function of float64 in machine code for compute capability 9.0, without branches for rare numbers:
+# its instructions, or two for each of float64 if those are more, because a multiprocessor has 64 units for float64.
 _OF_DOUBLE = {
-    "acos": 121, "acosh": 194, "asin": 106, "asinh": 199, "atan": 70, "atan2": 128, "atanh": 194, "cos": 62,
-    "cosh": 58, "div": 33, "erf": 97, "erfc": 167, "erfcinv": 448, "erfinv": 249, "exp": 55, "exp2": 57, "expm1": 70,
-    "fmod": 268, "lgamma": 646, "log": 93, "log10": 97, "log1p": 157, "log2": 97, "logaddexp": 220, "pow": 241,
-    "remainder": 280, "rounded_quotient": 33, "rounded_sqrt": 34, "rsqrt": 25, "sigmoid": 82, "sin": 60, "sinh": 127,
-    "sqrt": 34, "tan": 86, "tanh": 92,
+    "acos": 92, "acosh": 130, "asin": 84, "asinh": 133, "atan": 56, "atan2": 89, "atanh": 130, "cos": 45, "cosh": 42,
+    "div": 27, "erf": 84, "erfc": 126, "erfcinv": 322, "erfinv": 192, "exp": 37, "exp2": 38, "expm1": 49, "fmod": 259,
+    "lgamma": 434, "log": 63, "log10": 65, "log1p": 106, "log2": 65, "logaddexp": 150, "pow": 182, "remainder": 270,
+    "rounded_quotient": 27, "rounded_sqrt": 26, "rsqrt": 19, "sigmoid": 66, "sin": 43, "sinh": 88, "sqrt": 26,
+    "tan": 64, "tanh": 68,
 }
 _ROUNDING = 3  # instructions of a conversion to 16 bits and back; conversions are issued at half the rate
 _WIDE = 2  # instructions of 64-bit integer arithmetic

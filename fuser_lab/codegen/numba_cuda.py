@@ -262,6 +262,10 @@ class CudaEmitter(Emitter):
             return self.term(value)
         if self._is_in(self._narrow.unrounded):
             return f"float_to_{REDUCED[buffer.dtype]}({self.term(value)})"
+        if isinstance(value, Load) and value.buffer.dtype is buffer.dtype and buffer.dtype.is_reduced_float and (
+            Role.SCRATCH not in {buffer.role, value.buffer.role}
+        ):
+            return f"{value.buffer.name}[{self.subscript(value.position)}]"  # a word, copied as it is
         text = super().stored(buffer, value)
         return f"uint8({text})" if buffer.dtype is DataType.Bool and buffer.role is not Role.SCRATCH else text
 
