@@ -85,7 +85,7 @@ def fastest(
     search = _Search(fusion, oracle, options, model, budget, clock)
     search.begin()
     # In limited time, what saves most in a second comes first.
-    first = (search.recompute,) if search.is_limited else ()
+    first = (search.store_tables, search.recompute) if search.is_limited else ()
     if search.best.on_host > sum(search.best.times):
         first = (search.merge, *first)
     for step in (*first, search.open, search.improve):
@@ -267,6 +267,12 @@ class _Search:
         if factories - self.options.forward_factories:
             ways.append(("recomputed factories", replace(self.options, forward_factories=frozenset(FACTORIES))))
         return ways
+
+    def store_tables(self) -> None:
+        """Add the plan that stores the tables which the best plan's kernels compute for each element."""
+        space, before = self._space()
+        if space.units:
+            self._take_tables(space, before)
 
     def improve(self) -> None:
         """Look for faster plans by merging segments, moving expressions and splitting slow kernels."""
