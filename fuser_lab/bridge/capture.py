@@ -34,6 +34,7 @@ from fuser_lab.bridge.parts import read_operands_of_cats
 from fuser_lab.bridge.pools import use_offsets
 from fuser_lab.bridge.recomputed import compute_again
 from fuser_lab.bridge.region import Region
+from fuser_lab.bridge.repeated_elements import views_for_repeats
 from fuser_lab.bridge.repeats import merge_calls
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.row_gaps import (
@@ -236,6 +237,7 @@ def _partition(joint_module: Any, joint_inputs: Any, **options: Any) -> Any:
     # The partitioner would merge equal calls and lose the metadata of one of them.
     if not merge_calls(joint_module.graph):
         joint_module.graph = importlib.import_module("torch._functorch.compile_utils").fx_graph_cse(joint_module.graph)
+    views_for_repeats(joint_module.graph)
     gather_operands(joint_module.graph)
     read_operands_of_cats(joint_module.graph, options.get("num_fwd_outputs"))
     _attach(joint_module.graph)

@@ -16,6 +16,7 @@ from fuser_lab.bridge.masks import with_masks
 from fuser_lab.bridge.padded_sums import join_sums
 from fuser_lab.bridge.parts import parts_as_views, read_operands_of_cats
 from fuser_lab.bridge.pools import forget_offsets, use_offsets
+from fuser_lab.bridge.repeated_elements import views_for_repeats
 from fuser_lab.bridge.repeats import merge_calls
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.scatters import broadcast_fills, join_scatters
@@ -85,6 +86,7 @@ def prepare(gm: Any) -> tuple[Node, ...]:
     forget_offsets(gm.graph)
     merge_calls(gm.graph, numbers=False)
     _as_numbers(gm)
+    views_for_repeats(gm.graph)
     _as_views(gm)
     _from_the_operand(gm)
     parts_as_views(gm.graph.nodes)

@@ -35,7 +35,7 @@ def merge_calls(graph: Any, *, numbers: bool = True) -> bool:
         if is_write_back(node):
             writes_so_far += 1
             continue
-        if not _is_pure(node) or not returned.isdisjoint(storages_of(node)):
+        if not is_pure(node) or not returned.isdisjoint(storages_of(node)):
             continue
         try:
             key = (
@@ -80,7 +80,8 @@ def storages_of(node: Node) -> set[int]:
     }
 
 
-def _is_pure(node: Node) -> bool:
+def is_pure(node: Node) -> bool:
+    """Whether equal calls of a node's function have equal results, which are not uninitialized memory."""
     torch = torch_for("fuser_lab.bridge")
     if target_of(node) == "getitem":
         return True
