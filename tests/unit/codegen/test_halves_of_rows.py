@@ -25,7 +25,7 @@ def rotated(fd: Any, x: Any, angles: Any) -> Any:
 def test_a_rotation_reads_each_element_and_computes_each_function_once(
     shape: tuple[int, int], dtype: DataType, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fuser_lab.codegen.gpu_facts._CACHED", 0)  # the inputs are small
+    monkeypatch.setattr("fuser_lab.codegen.gpu_element_facts._CACHED", 0)  # the inputs are small
     inputs = [numbers(shape, dtype), numbers((shape[0], shape[1] // 2), dtype)]
     kernel = check(build(rotated, [x.shape for x in inputs], dtype), S.RESIZE, inputs)
     statements = [s for phase in kernel.phases for s in walk(phase.body)]
@@ -37,7 +37,7 @@ def test_a_rotation_reads_each_element_and_computes_each_function_once(
 
 
 def test_halves_that_need_other_elements_are_computed_by_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fuser_lab.codegen.gpu_facts._CACHED", 0)
+    monkeypatch.setattr("fuser_lab.codegen.gpu_element_facts._CACHED", 0)
     shape = (300, 64)
     inputs = [numbers(shape, D.Float) for _ in range(2)]
 

@@ -93,13 +93,13 @@ def test_cross_entropy_of_ignored_targets():
 
 
 @pytest.mark.parametrize("label", [3, -1])
-def test_cross_entropy_of_a_target_that_is_no_class_is_not_a_number(label):
+def test_cross_entropy_refuses_a_target_that_is_no_class(label):
     x, labels = np.array([[1, 2, 0], [3, 1, 2]], np.float32), np.array([2, label])
     fd = defined(lambda fd, a, b: fd.ops.cross_entropy(a, b, reduction="none"), x, labels)
     plan = segment(fd, [x, labels])
-    np.testing.assert_allclose(plan.run([x, labels])[0], [np.log(1 + np.exp(1) + np.exp(2)), NAN], rtol=1e-6)
-    with pytest.raises(InputError, match=f"index has the value {label}, out of range"):
-        fd.reference([x, labels])
+    for run in (plan.run, fd.reference):
+        with pytest.raises(InputError, match=rf"index (T\d+ )?has the value {label}, out of range"):
+            run([x, labels])
 
 
 @pytest.mark.parametrize(
