@@ -5,7 +5,8 @@
         each thread reduces what it holds; the lines of the block or cluster combine results in shared memory
     each thread computes and stores what depends on the results
 
-Memory is read once, whereas one kernel per pass would read it again. nvFuser's outer persistent scheduler does the
+Columns that are computed from what adjacent ones share, such as windows, have no rows to load: the first pass computes
+and keeps their values. Memory is read once, whereas one kernel per pass would read it again. nvFuser's outer persistent scheduler does the
 same.
 """
 

@@ -26,6 +26,7 @@ from fuser_lab.segmentation.forwarding import forwarded_chains
 from fuser_lab.segmentation.graph import SegmentedFusion, SegmentedGroup, assemble
 from fuser_lab.segmentation.ideals import Budget
 from fuser_lab.segmentation.local_search import Partition, anneal, legal_price, merges, runs
+from fuser_lab.segmentation.optimal import optimal
 from fuser_lab.segmentation.options import FACTORIES, SegmenterOptions
 from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.partition_attempts import (
@@ -51,6 +52,8 @@ from fuser_lab.segmentation.timed_plan import (
 from fuser_lab.segmentation.timed_space import NEAR, TimedSpace, partition_of, parts_of, with_tables
 
 PHASE = "fastest"
+MOST_FOR_OPTIMAL = 60  # maximum number of expressions for which strategy "optimal" is a starting point
+STATES_FOR_OPTIMAL = 20  # divisor of the states that it gets
 # Part of the processor time left in which a step before the search may lower kernels. Not measured alone.
 WORK_BESIDE = 0.5
 CHANGES_PER_UNIT, LATER_CHANGES = 20, 5  # steps of the random walk: in the first round, and in each later round
@@ -166,7 +169,7 @@ class _Search:
             self._add(word, bottom_up(self.fusion, self.closed, options))
 
     def open(self) -> None:
-        """Add the plan of bottom-up without nvFuser's rules.
+        """Add the plan of bottom-up without nvFuser's rules, and that of "optimal" if the search is not limited.
 
         Open schedulers may lower half as many expressions for it as for the search in the space, besides those.
         """
@@ -175,6 +178,10 @@ class _Search:
         if isinstance(self.rationed, RationedSchedulers):
             self._add("open bottom-up", bottom_up(self.fusion, self._beside(), self.options))
             self.opened = self.known[-1]
+        if not self.is_limited and len(self.fusion.tensor_exprs) <= MOST_FOR_OPTIMAL and not self.budget.is_late:
+            idle = None if self.clock is None else self.clock.idle
+            budget = self.budget.share(STATES_FOR_OPTIMAL)
+            self._add("optimal", optimal(self.fusion, self.closed, self.options, budget, idle))
 
     def _most_saved(self) -> float:
         """Return the seconds by which a run of the bottom-up plan exceeds one kernel that stores no intermediate."""
@@ -222,17 +229,18 @@ class _Search:
         """Add the plan of bottom-up without nvFuser's rules without its last merges, as long as that saves time.
 
         Merges in pairs go past faster plans: schedulers accept a set, but its kernel may take longer than its parts'.
-        A merge is looked at once all later ones of what it makes are undone. The plans are so few that their time is
-        not limited.
+        A merge is looked at if it makes a slow segment once all later ones are undone. Such plans are few, so their
+        time is not limited.
         """
         if self.opened is None:
             return
-        best, unions = self.opened, frozenset[str]()
+        best, tried = self.opened, frozenset[str]()
+        slow = self._slow_names(best)
         for merge in reversed([a for a in best.attempts if a.accepted and a.kind is Kind.MERGE]):
             names = frozenset().union(*merge.subjects)
-            if names <= unions or self.budget.ended():
+            if names <= tried or names.isdisjoint(slow) or self.budget.ended():
                 continue
-            unions |= names
+            tried |= names
             attempts = [attempt for attempt in best.attempts if attempt is not merge]
             with suppress(SegmentationError):  # replicas that became one expression need their segment
                 parts = self._segments_of(attempts)
@@ -242,9 +250,18 @@ class _Search:
                     and all(group.scheduler or len(group.exprs) == 1 for group in parts.groups)
                     and (plan := self._with_times(parts, attempts)).seconds < best.seconds
                 ):
-                    best, unions = plan, unions - names
+                    best, tried, slow = plan, tried - names, self._slow_names(plan)
         if best is not self.opened:
             self.known.append(best)
+
+    def _slow_names(self, plan: TimedPlan) -> frozenset[str]:
+        """Return the expressions of the segments whose parts may save enough: these move at least as many bytes."""
+        rough, least = seconds_by_bytes(plan.segmented, self.model), DISTINCT * plan.seconds
+        slow = (
+            group.names for group, seconds, by_bytes in zip(plan.segmented.groups, plan.times, rough, strict=True)
+            if seconds - by_bytes > least
+        )
+        return frozenset(name for names in slow for name in names)
 
     def times(self, segmented: SegmentedFusion, *, limited: bool = True) -> tuple[float, ...]:
         """Return the predicted seconds of each segment: as scheduled, or else by bytes and arithmetic."""

@@ -66,12 +66,13 @@ def plan_cost(segmented: SegmentedFusion, model: CostModel, idle: Idle | None = 
 
 
 def optimal(
-    fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, idle: Idle | None = None,
+    fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, budget: Budget | None = None,
+    idle: Idle | None = None,
 ) -> Iterator[Attempt]:
     """Yield the attempts that make the cheapest plan found, then a refusal for each pair of neighbours in it."""
     fusion = yield from as_bottom_up_writes_it(fusion, oracle, options)
     plain = replace(options, welford=False, privatize=False)
-    finder = _Finder(fusion, oracle, plain, model_of(oracle), budget_of(options), idle)
+    finder = _Finder(fusion, oracle, plain, model_of(oracle), budget or budget_of(options), idle)
     finder.seed()
     finder.prove()
     best = finder.best
