@@ -83,7 +83,7 @@ def _value(node: Node, values: dict[Node, Any], most: int) -> Any:
         if _may_run(node) and traced is not None and traced.size <= most:
             operands = {operand: _value(operand, values, most) for operand in node.all_input_nodes}
             if all(value is not None for value in operands.values()):
-                kwargs = {**node.kwargs, **({"device": torch.device("cpu")} if "device" in node.kwargs else {})}
+                kwargs = {name: value for name, value in node.kwargs.items() if name not in ("device", "pin_memory")}
                 args, kwargs = torch.fx.node.map_arg((node.args, kwargs), operands.__getitem__)
                 values[node] = node.target(*args, **kwargs)
     return values[node]
