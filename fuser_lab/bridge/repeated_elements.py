@@ -83,7 +83,7 @@ def _value(node: Node, values: dict[Node, Any], most: int) -> Any:
         if _may_run(node) and traced is not None and traced.size <= most:
             operands = {operand: _value(operand, values, most) for operand in node.all_input_nodes}
             if all(value is not None for value in operands.values()):
-                kwargs = {**node.kwargs, **({"device": torch.device("cpu")} if "device" in node.kwargs else {})}
+                kwargs = {name: value for name, value in node.kwargs.items() if name not in ("device", "pin_memory")}
                 args, kwargs = torch.fx.node.map_arg((node.args, kwargs), operands.__getitem__)
                 values[node] = node.target(*args, **kwargs)
     return values[node]
@@ -100,10 +100,12 @@ def _order(value: Any) -> tuple[int, ...] | None:
     return axes if value.numel() and value.permute(axes).is_contiguous() else None
 
 
-def _repeat(node: Node, x: Node, times: Sequence[int], order: Sequence[int]) -> Node:
+def _repeat(node: Node, x: Node, times: Sequence[int], order: Sequence[int]) -> Node | None:
     """Return the elements of a tensor repeated along its axes, in the layout of a node."""
     aten = torch_for("fuser_lab.bridge").ops.aten
     shape = shape_of(x)
+    if shape_of(node) != _extents(shape, times):
+        return None
     result = _permuted(node, x, order)
     extents: list[int] = []
     for axis in order:
@@ -121,9 +123,7 @@ def _sum(node: Node, source: Node, times: Sequence[int], order: Sequence[int]) -
     """Return the sums of the elements of a source that are added at the same position, in the layout of a node."""
     aten = torch_for("fuser_lab.bridge").ops.aten
     shape = shape_of(node)
-    if shape_of(source) != tuple(size * count for size, count in zip(shape, times, strict=True)):
-        return None
-    if source.meta["val"].dtype != node.meta["val"].dtype:
+    if shape_of(source) != _extents(shape, times) or source.meta["val"].dtype != node.meta["val"].dtype:
         return None
     result = _contiguous(node, _permuted(node, source, order))
     extents: list[int] = []
@@ -136,6 +136,10 @@ def _sum(node: Node, source: Node, times: Sequence[int], order: Sequence[int]) -
     result = insert_call(node, aten.view.default, (result, extents))
     result = insert_call(node, aten.sum.dim_IntList, (result, summed))
     return _permuted(node, result, sorted(range(len(order)), key=order.__getitem__))
+
+
+def _extents(shape: Sequence[int], times: Sequence[int]) -> tuple[int, ...]:
+    return tuple(size * count for size, count in zip(shape, times, strict=True))
 
 
 def _permuted(node: Node, x: Node, axes: Sequence[int]) -> Node:

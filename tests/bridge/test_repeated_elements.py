@@ -12,6 +12,7 @@ CASES = {
     "one axis": (lambda x: upsample(x, size=12) * 2, (2, 3, 4), torch.contiguous_format, True),
     "positions": (lambda x: x[:, torch.arange(8) // 2] * 2, (3, 4, 2), torch.contiguous_format, True),
     "another order": (lambda x: x[torch.arange(7, -1, -1) // 2] * 2, (4, 3), torch.contiguous_format, False),
+    "more axes": (lambda x: x[torch.arange(8).view(1, 8) // 2] * 2, (4, 3), torch.contiguous_format, False),
 }
 
 
