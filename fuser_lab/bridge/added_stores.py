@@ -2,7 +2,7 @@
 
 The source of a scatter, such as the product of looked-up rows and weights, is often as large as everything else that
 its kernel reads and writes. If nothing else reads it, and the positions exist before the region runs, the kernel that
-computes an element also writes it at its position (`fuser_lab.bridge.gpu_scatters.adding_kernel`), and the source is
+computes an element also writes it at its position (`fuser_lab.bridge.gpu_scatters_in_regions`), and the source is
 never stored. The function of a graph decides so when it is written; graphs that run unit by unit store the source.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fuser_lab.bridge.add_calls import AddCall
-from fuser_lab.bridge.gpu_scatters import adding_kernel
+from fuser_lab.bridge.gpu_scatters_in_regions import adding_kernel
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.tensor_forms import Form
 from fuser_lab.bridge.torch_region import TorchRegion

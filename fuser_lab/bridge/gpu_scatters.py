@@ -17,13 +17,13 @@ the end. A table has several copies, so that threads rarely add to the same elem
 enough, that launch is the only one, and stores start[i] + table[i]. If the target is too large, but the outermost loop
 visits its rows one after another, as in a histogram of each row, a table has one row, and each block adds to one row.
 
-If the target is too large for tables, the kernel of the source may add what it would store (`adding_kernel`).
+If the target is too large for tables, the kernel of the source may add what it would store
+(`fuser_lab.bridge.gpu_scatters_in_regions`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial, reduce
-from itertools import count
 from math import prod
 from operator import and_
 from typing import Any
@@ -46,18 +46,12 @@ from fuser_lab.codegen.kernel_ir import (
     Load,
     Loop,
     Phase,
-    Reduce,
     Role,
     Statement,
     Store,
-    VectorAdd,
-    VectorStore,
-    accesses_of,
-    map_blocks,
-    walk,
 )
 from fuser_lab.codegen.pipeline import GeneratedKernel, generated_from
-from fuser_lab.cost.device import ACCESS_BYTES, BLOCK_THREADS, KIB, WARP, Device
+from fuser_lab.cost.device import BLOCK_THREADS, KIB, WARP, Device
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Term, Var, apply, cast, index, select
@@ -68,7 +62,6 @@ from fuser_lab.targets import with_blocks
 _SUMS = {"float16": DataType.Float, "bfloat16": DataType.Float} | {
     name: DTYPES[name] for name in ("float32", "float64", "int32", "int64")}  # the dtype of sums, by that of the target
 _THREADS = 256  # of a block without a table: eight blocks fill a multiprocessor
-_ADDS_VECTORS = (9, 0)  # compute capability of an instruction that adds several floats (PTX ISA, red)
 _LAUNCHES = 2  # that fill memory and write at positions
 _AT_ONCE = IN_FLIGHT // 2  # elements that a thread loads before it adds the first, each with its position
 # Waves of blocks that add to rows: at most a fourth of the multiprocessors is idle at the end. Not measured alone.
@@ -179,7 +172,7 @@ def add_kernel(scatter: Scatter, device: Device, *, over_start: bool = False) ->
     With ``over_start``, the result is in the memory of what is added to.
     """
     names = [f"x{number}" for number, _ in enumerate(scatter.operands)]
-    made = _Additions.of(scatter, device, names, over_start=over_start)
+    made = Additions.of(scatter, device, names, over_start=over_start)
     phases = (made.add(),) if made.is_alone or over_start else (made.fill(), made.add(), *made.rounding())
     return generated_from(
         Kernel(
@@ -190,63 +183,8 @@ def add_kernel(scatter: Scatter, device: Device, *, over_start: bool = False) ->
     )
 
 
-def adding_kernel(
-    scatter: Scatter, generated: GeneratedKernel, stored: str, device: Device, *, over_start: bool = False,
-) -> GeneratedKernel | None:
-    """Return a kernel that writes at positions what another one stores as their source.
-
-    Its last inputs are the other operands of the write, its last output is the result; ``sums``, if separate, is the
-    last workspace. ``over_start`` is that of `add_kernel`. None if the kernel reads what it stores, or the write does
-    not take each element once, or tables in shared memory save additions.
-    """
-    kernel, names = generated.kernel_ir, [f"{stored}_x{number}" for number, _ in enumerate(scatter.operands[:-1])]
-    made = _Additions.of(scatter, device, [*names, stored], f"{stored}_", over_start=over_start)
-    size = next(buffer.size for buffer in kernel.outputs if buffer.name == stored)
-    steps = [prod(extent for extent, _ in made.loops[place + 1 :]) for place in range(len(made.loops))]
-    takes_each = steps == [along[0] for _, along in made.loops] and steps[0] * made.loops[0][0] == size
-    accesses = [statement for phase in kernel.phases for statement in walk(phase.body)
-                for buffer, _ in accesses_of(statement) if buffer.name == stored]
-    are_taken = takes_each and all(isinstance(s, Store | VectorStore) and made.may_write(s, device) for s in accesses)
-    if made.is_alone or made.visits.copies or not are_taken:
-        return None
-    numbers = count()
-
-    def rewrite(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
-        new: list[Statement] = []
-        for s in body:
-            if isinstance(s, Store | VectorStore) and s.buffer.name == stored:
-                loads, additions = made.in_place_of(s, f"{stored}_{next(numbers)}")
-                at = _after_names(new, s.position)
-                new[at:at] = loads  # with the other loads of the kernel in flight
-                new += additions
-            else:
-                new.append(map_blocks(s, rewrite))
-        return tuple(new)
-
-    written = (*made.positions, made.sums)
-    phases = tuple(
-        replace(phase, body=rewrite(phase.body), buffers=(*(b for b in phase.buffers if b.name != stored), *written))
-        if any(buffer.name == stored for buffer in phase.buffers) else phase for phase in kernel.phases
-    )
-    phases = phases if over_start else (made.fill(), *phases, *made.rounding())
-    return generated_from(
-        replace(
-            kernel, phases=phases, inputs=(*kernel.inputs, *made.inputs[:-1]),
-            outputs=(*(b for b in kernel.outputs if b.name != stored), made.result),
-            workspace=(*kernel.workspace, *made.workspace), ops=(*kernel.ops, (scatter.op, scatter.op)),
-        ),
-    )
-
-
-def _after_names(statements: Sequence[Statement], term: Term) -> int:
-    """Return the first place among statements at which the names in a term are defined."""
-    names = {part.name for part in term.walk() if isinstance(part, Var)}
-    return max((place for place, statement in enumerate(statements, 1) for inner in walk((statement,))
-                if isinstance(inner, Let | Reduce) and inner.name in names), default=0)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Additions:
+class Additions:
     """The launches of a kernel."""
 
     scatter: Scatter
@@ -262,7 +200,7 @@ class _Additions:
     @classmethod
     def of(
         cls, scatter: Scatter, device: Device, names: Iterable[str], prefix: str = "", *, over_start: bool,
-    ) -> "_Additions":
+    ) -> "Additions":
         """Return the launches of a write; ``names`` are those of the operands' buffers, others begin with a prefix."""
         left = iter(names)
 
@@ -406,22 +344,22 @@ class _Additions:
         """Yield the loads of all elements with some numbers, then their additions."""
         dtype, added = self.sums.dtype, list[Statement]()
         for k, number in enumerate(numbers):
-            loads, wraps, source_at, at, condition = self._position(number, f"{prefix}{k}")
+            loads, wraps, source_at, at, condition = self.position(number, f"{prefix}{k}")
             read = constant(dtype, self.scatter.source, source_at) if self.source is None else cast(
                 Load(self.source.dtype, self.source, source_at), dtype)
             value = Var(dtype, f"{prefix}{k}_value")
             yield from (*loads, Let(name=value.name, value=read))
             buffer, at = (self.sums, at) if table is None else (table.buffer, table.place(at))
-            added += (*wraps, self._write(buffer, at, value, condition))
+            added += (*wraps, self.write(buffer, at, value, condition))
         yield from added
 
-    def _write(self, buffer: Buffer, at: Term, value: Term, condition: Term) -> Statement:
+    def write(self, buffer: Buffer, at: Term, value: Term, condition: Term) -> Statement:
         """Return the write of one element if a condition holds."""
         if self.scatter.combine is None:
             return If(condition=condition, then=(self._put(buffer, at, value),))
         return AtomicAdd(buffer=buffer, position=at, value=cast(value, buffer.dtype), condition=condition)
 
-    def _position(self, number: Term, name: str) -> tuple[list[Statement], list[Statement], Term, Term, Term]:
+    def position(self, number: Term, name: str) -> tuple[list[Statement], list[Statement], Term, Term, Term]:
         """Return the place in the source of an element with a number, that in the target, and whether it exists.
 
         Before them are the statements that load positions, and those that make them count from the beginning.
@@ -446,59 +384,6 @@ class _Additions:
                 conditions.append(apply("ne", here, self.scatter.skipped))
             at = at + here * each.step
         return lets, wraps, source_at, at, reduce(and_, conditions)
-
-    def may_write(self, store: Store | VectorStore, device: Device) -> bool:
-        """Whether writing elements of the source one by one, or vectors of them, takes no more accesses than storing.
-
-        Adjacent elements of one position need an instruction for vectors, unless threads store adjacent elements.
-        """
-        width, (extent, (_, step, *along)) = store.width if isinstance(store, VectorStore) else 1, self.loops[-1]
-        if width == 1 or any(along):
-            return True
-        steps = [extent, *(steps[1] for _, steps in self.loops[:-1]), *(each.step for each in self.scatter.positions)]
-        adds = self.sums.dtype is DataType.Float and device.cc >= _ADDS_VECTORS
-        return step == 1 and not any(each % width for each in steps) and (adds or self.scatter.combine is None)
-
-    def in_place_of(self, store: Store | VectorStore, name: str) -> tuple[list[Statement], list[Statement]]:
-        """Return the writes of values that a kernel would store in the source, which is dense in the order of loops.
-
-        Before them are the loads of their positions, which only need the position of the store.
-        """
-        first = Var(DataType.Index, f"{name}_first")
-        lets: list[Statement] = [Let(name=first.name, value=store.position)]
-        if isinstance(store, Store):
-            loads, wraps, _, at, condition = self._position(first, name)
-            return [*lets, *loads], [*wraps, self._write(self.sums, at, store.value, condition)]
-        made: list[Statement] = []
-        words, width = store.words, 1 if any(self.loops[-1][1][2:]) else store.width
-        for start in range(0, store.count, width):
-            loads, wraps, _, at, condition = self._position(first + start, f"{name}_{start}")
-            slot = store.slot + start
-            value = Load(words.dtype, words, slot)
-            lets += loads
-            made += wraps
-            if width == 1:
-                made.append(self._write(self.sums, at, value, condition))
-            elif self.scatter.combine is None:
-                vector = replace(store, buffer=self.sums, position=at, slot=slot, count=width)
-                made.append(If(condition=condition, then=(vector,)))
-            else:
-                made += self._vector_adds(words, slot, width, at, condition, f"{name}_{start}")
-        return lets, made
-
-    def _vector_adds(
-        self, words: Buffer, slot: Term, width: int, at: Term, condition: Term, name: str,
-    ) -> Iterator[Statement]:
-        if words.dtype is not self.sums.dtype:
-            wide = Buffer(name=f"{name}_wide", dtype=self.sums.dtype, size=width, role=Role.WORDS)
-            yield Alloc(buffer=wide)
-            for k in range(width):
-                yield Store(buffer=wide, position=index(k), value=Load(words.dtype, words, slot + k))
-            words, slot = wide, index(0)
-        count = min(width, ACCESS_BYTES // self.sums.dtype.itemsize)
-        for k in range(0, width, count):
-            yield VectorAdd(
-                buffer=self.sums, position=at + k, words=words, slot=slot + k, count=count, condition=condition)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,14 +34,11 @@ loop(
 )
 """
 
-_MISSED = "missed"
-
-
 def with_position_checks(body: Block) -> Block:
     """Return the statements of a phase, which tell the host that a position was outside of its axis."""
     data = made_of_data(body)
     conditions = _conditions(body, data) if data else {}
-    return _of_one_core(body, conditions) if conditions else body
+    return _of_one_core(body, "missed", conditions) if conditions else body
 
 
 def _conditions(body: Block, data: frozenset[str]) -> Mapping[str, Term]:
@@ -58,29 +55,24 @@ def _conditions(body: Block, data: frozenset[str]) -> Mapping[str, Term]:
     return {name: condition for name, (_, condition) in narrowest.items()}
 
 
-def _of_one_core(body: Block, conditions: Mapping[str, Term]) -> Block:
+def _of_one_core(body: Block, name: str, conditions: Mapping[str, Term]) -> Block:
     """Return what one core runs, with what it finds: the statements of a phase, or an iteration that cores share."""
-    missed = Var(DataType.Int, _MISSED)
+    missed = Var(DataType.Int, name)
     checked = _block(body, missed, conditions)
-    if not any(isinstance(statement, Let) and statement.name == _MISSED for statement in _outside_of_shared(checked)):
+    if not any(isinstance(statement, Let) and statement.name == name for statement in walk(checked)):
         return checked
     told = If(condition=Apply(DataType.Bool, "ne", (missed, Const(DataType.Int, 0))), then=(Missed(),))
-    return (Let(name=_MISSED, value=Const(DataType.Int, 0)), *checked, told)
+    return (Let(name=name, value=Const(DataType.Int, 0)), *checked, told)
 
 
 def _block(body: Block, missed: Var, conditions: Mapping[str, Term]) -> Block:
     result: list[Statement] = []
     for statement in body:
         if isinstance(statement, Loop) and statement.parallel is ParallelType.grid_x:
-            result.append(replace(statement, body=_of_one_core(statement.body, conditions)))
+            result.append(replace(statement, body=_of_one_core(statement.body, f"{missed.name}_here", conditions)))
             continue
         result.append(map_blocks(statement, lambda inner: _block(inner, missed, conditions)))
         if isinstance(statement, Let) and statement.name in conditions:
             here = select(conditions[statement.name], Const(DataType.Int, 0), Const(DataType.Int, 1))
-            result.append(Let(name=_MISSED, value=Apply(DataType.Int, "or", (missed, here)), update=True))
+            result.append(Let(name=missed.name, value=Apply(DataType.Int, "or", (missed, here)), update=True))
     return tuple(result)
-
-
-def _outside_of_shared(body: Block) -> Block:
-    """Return all statements but those of iterations that cores share."""
-    return tuple(walk(tuple(s for s in body if not (isinstance(s, Loop) and s.parallel is ParallelType.grid_x))))

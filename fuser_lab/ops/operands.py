@@ -52,8 +52,11 @@ def known_ints(attrs: Attrs, name: str) -> tuple[int, ...]:
     return tuple(v for v in value if isinstance(v, int))
 
 
-def wrap_dim(dim: object, ndim: int, op: str, argument: str = "dim") -> int:
-    """Return ``dim`` counted from the front.
+_OUTSIDE = "{argument}={dim} is outside [-{ndim}, {ndim}) of a tensor with {ndim} axes."
+
+
+def wrap_dim(dim: object, ndim: int, op: str, argument: str = "dim", refusal: str = _OUTSIDE) -> int:
+    """Return ``dim`` counted from the front; ``refusal`` is the sentence for one outside, such as that of nvFuser.
 
     Raises
     ------
@@ -64,7 +67,7 @@ def wrap_dim(dim: object, ndim: int, op: str, argument: str = "dim") -> int:
     """
     dim = whole(dim, op, argument)
     if not -ndim <= dim < ndim:
-        raise DefinitionError(f"{op}: {argument}={dim} is outside [-{ndim}, {ndim}) of a tensor with {ndim} axes.")
+        raise DefinitionError(f"{op}: {refusal.format(argument=argument, dim=dim, ndim=ndim, least=-ndim)}")
     return dim % ndim
 
 

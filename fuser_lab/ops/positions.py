@@ -12,18 +12,15 @@ import numpy as np
 
 from fuser_lab.errors import DefinitionError, PositionError
 from fuser_lab.ir import Expr, IterDomain, OpKind, TensorView, Val
-from fuser_lab.ops.arguments import whole
+from fuser_lab.ops.operands import wrap_dim
 from fuser_lab.ops.registry import Recorder
 from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Operand
 
 
 def dimension(dim: object, tensor: TensorView, op: str) -> int:
     """Return ``dim`` counted from the front, or raise DefinitionError with nvFuser's condition."""
-    number, rank = whole(dim, op, "dim"), tensor.ndim
-    if not -rank <= number < rank:
-        msg = f"{op}: arg has {rank} axes, so dim argument must satisfy {-rank} <= dim < {rank}, given {number}."
-        raise DefinitionError(msg)
-    return number % rank
+    refusal = "arg has {ndim} axes, so dim argument must satisfy {least} <= dim < {ndim}, given {dim}."
+    return wrap_dim(dim, tensor.ndim, op, refusal=refusal)
 
 
 def indexed_axis(attrs: Attrs) -> int:

@@ -9,8 +9,7 @@ import numpy as np
 from fuser_lab.dtypes import DataType, from_numpy
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import Expr, OpKind, TensorDomain, TensorView, Val
-from fuser_lab.ops.arguments import whole
-from fuser_lab.ops.operands import defined_scalar, tensor_at
+from fuser_lab.ops.operands import defined_scalar, tensor_at, wrap_dim
 from fuser_lab.ops.positions import apply_move, fill_like
 from fuser_lab.ops.promotion import convert
 from fuser_lab.ops.reduction import MAX, MIN, PROD, SUM
@@ -18,22 +17,8 @@ from fuser_lab.ops.registry import Arg, OpDef, Recorder, Sample, register
 from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Combine, Operand, Positions, Result
 from fuser_lab.ops.view import SET
 
-
-def axis_in_bounds(dim: object, ndim: int, op: str) -> int:
-    """Return ``dim`` counted from the front.
-
-    Raises
-    ------
-    ArgumentTypeError
-        If it is not an int.
-    DefinitionError
-        If it lies outside ``[-ndim, ndim)``.
-    """
-    number = whole(dim, op, "dim")
-    if not -ndim <= number < ndim:
-        msg = f"{op}: Tried to access out of boundary index {number}; dim is in [{-ndim}, {ndim}) for {ndim} axes."
-        raise DefinitionError(msg)
-    return number % ndim
+# nvFuser's sentence for an axis that does not exist, of sorts too.
+OUT_OF_BOUNDARY = "Tried to access out of boundary index {dim}; dim is in [{least}, {ndim}) for {ndim} axes."
 
 
 def check_ordered(tensor: TensorView, op: str) -> None:
@@ -171,7 +156,7 @@ def _scan(
         tensor = rec.tensor(arg, name, "arg")
         if check is not None:
             check(tensor, name)
-        axis = axis_in_bounds(dim, tensor.ndim, name)
+        axis = wrap_dim(dim, tensor.ndim, name, refusal=OUT_OF_BOUNDARY)
         if init is not None:
             first = convert(rec, defined_scalar(rec, init, name, "init"), tensor.dtype, name, "init")
             return rec.emit(entry, [tensor, first], dim=axis)[0]

@@ -8,12 +8,12 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError, InputError
 from fuser_lab.ir import IterType, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ops.arguments import flag
-from fuser_lab.ops.operands import defined_scalar, tensor_at
+from fuser_lab.ops.operands import defined_scalar, tensor_at, wrap_dim
 from fuser_lab.ops.registry import Arg, OpDef, Recorder, Sample, register
 from fuser_lab.ops.rules import Array, Attrs, AxisFactory, Operand, Result
 from fuser_lab.ops.scan import (
+    OUT_OF_BOUNDARY,
     axes_of_first,
-    axis_in_bounds,
     check_ordered,
     dim_of,
     from_ordered,
@@ -35,7 +35,7 @@ def _order(x: Array, dim: int, *, descending: bool) -> Array:
 
 def _axis(dim: object, tensor: TensorView, op: str) -> int:
     """Return an axis counted from the front; a 0-d tensor is sorted like its one element, along axis 0 or -1."""
-    return axis_in_bounds(dim, max(tensor.ndim, 1), op)
+    return wrap_dim(dim, max(tensor.ndim, 1), op, refusal=OUT_OF_BOUNDARY)
 
 
 def _sorted_domain(tensor: TensorView, dim: int, axes: AxisFactory) -> TensorDomain:

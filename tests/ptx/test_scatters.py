@@ -9,7 +9,8 @@ from bridge.test_gpu_scatters import CASES
 from needs import needs
 
 import fuser_lab as fl
-from fuser_lab.bridge.gpu_scatters import add_kernel, adding_kernel
+from fuser_lab.bridge.gpu_scatters import add_kernel
+from fuser_lab.bridge.gpu_scatters_in_regions import adding_kernel
 from fuser_lab.bridge.scatters import scatter_of
 from fuser_lab.cost.device import H200
 from fuser_lab.runtime.cuda_compilers.numba_cuda import is_installed
