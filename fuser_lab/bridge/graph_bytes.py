@@ -71,7 +71,10 @@ def read_graph(content: bytes, lines: Lines = ()) -> tuple[Any, Any]:
         op, target, args, kwargs, name, meta, constant = read
         if constant is not None:
             constants[target] = constant
-        node = graph.create_node(op, target, args, kwargs, name)
+        node = graph.create_node(op, target, name=name)  # which would look through arguments for symbols
+        node.args = args
+        if kwargs:
+            node.kwargs = kwargs
         node.meta = meta
         reader.nodes.append(node)
     return lazy._LazyGraphModule(constants, graph), read  # noqa: SLF001 - torch has no public name for it
@@ -134,8 +137,10 @@ class _Reader(pickle.Unpickler):
         return self._make[kind](*described)
 
     def _origin(self, place: int, module: str) -> Origin:
-        code, where = self._lines[place]
-        return self._origins.setdefault((place, module), Origin(module, code, where))
+        origin = self._origins.get((place, module))
+        if origin is None:
+            origin = self._origins[place, module] = Origin(module, *self._lines[place])
+        return origin
 
     def _tensor(
         self, place: int, size: int, offset: int, shape: Sequence[int], strides: Sequence[int], dtype: Any, device: Any,

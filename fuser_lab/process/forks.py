@@ -59,7 +59,7 @@ def fork_waits_for(lock: Any) -> None:
     _AWAITED.append(weakref.ref(lock, _AWAITED.remove))
 
 
-def _awaited() -> list[Any]:
+def _awaited_locks() -> list[Any]:
     return [lock for each in tuple(_AWAITED) if (lock := each()) is not None]
 
 
@@ -131,11 +131,11 @@ def _acquire(held: list[Any], end: float) -> None:
     busy: list[Any] = []
     while True:
         left = max(end - time.monotonic(), 0)
-        locks = [*busy, *(lock for lock in _awaited() if lock not in busy)]
+        locks = [*busy, *(lock for lock in _awaited_locks() if lock not in busy)]
         for place, lock in enumerate(locks):
             if lock.acquire(timeout=0 if place else left):
                 held.append(lock)
-        busy = [lock for lock in _awaited() if lock not in held]
+        busy = [lock for lock in _awaited_locks() if lock not in held]
         if not busy or not left:
             return
         while held:
@@ -153,7 +153,7 @@ def _in_child() -> None:
     _HELD.clear()
     for lock in reversed(held):
         lock.release()
-    for primitive in (*(lock for lock in _awaited() if lock not in held), *_RENEWED, *_property_locks()):
+    for primitive in (*(lock for lock in _awaited_locks() if lock not in held), *_RENEWED, *_property_locks()):
         primitive._at_fork_reinit()  # noqa: SLF001 - as the standard library does, which has no public name for it
     for reset in tuple(_RESETS):
         call = reset()
