@@ -35,6 +35,7 @@ from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime.cpu.this_cpu import cpu_of_regions
 from fuser_lab.runtime.object_files import read_object, write_object
 from fuser_lab.segmentation import SegmenterOptions, Strategy
+from fuser_lab.segmentation.layouts import negotiate
 from fuser_lab.targets import CPU, has_own_memory, is_on_host
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ class Recorded:
         def cut() -> Plan:
             options = cutting.options or SegmenterOptions()
             if cutting.strategy == "fastest" and options.layout_mode == "outputs" and self._has_other_orders():
-                return faster_plan(options)
+                return _with_agreed_orders(faster_plan(options))
             return cut_by(options)
 
         def cut_by(options: SegmenterOptions) -> Plan:
@@ -249,6 +250,19 @@ class Recorded:
             lambda kind: [replace(request, target=kind, shared=shared) for request in stored.requests], target,
             allow_fallback=False, keeps_kernels=True,
         )
+
+
+def _with_agreed_orders(plan: Plan) -> Plan:
+    """Return a plan with the memory orders on which its segments agree if it is faster, otherwise the plan.
+
+    The orders of inputs end at a reshape: group norm of channels-last tensors then writes row-major between segments.
+    """
+    segmented, agreed = negotiate(plan.segmented, plan.oracle)
+    if segmented is plan.segmented:
+        return plan
+    options = replace(plan.options, layout_mode="negotiate")
+    other = replace(plan, segmented=segmented, agreed=agreed, options=options, _cache={}, _lock=new_lock())
+    return min(plan, other, key=lambda plan: plan.predicted_time().seconds)
 
 
 _RECORDED: OrderedDict[tuple[Signature, int], Recorded] = OrderedDict()  # also by the kept parameters in use

@@ -125,6 +125,18 @@ def test_dropout_draws_in_the_order_of_memory(by_torch):
     agree(lambda x: F.dropout(x, 0.5, training=False) * 2, torch.randn(4))
 
 
+def test_segments_agree_on_the_memory_order_of_channels_last(by_torch):
+    """Between the segments of its gradient, group norm splits the axis of channels by a reshape."""
+    x = torch.randn(4, 16, 32, 32).contiguous(memory_format=torch.channels_last).requires_grad_()
+    compiled(lambda x: F.silu(F.group_norm(x, 4, torch.ones(16))))(x).sum().backward()
+    crossing = [
+        tensor for region in bridge.last().regions for tensor in region.plan.segmented.crossing
+        if tensor.nbytes == x.nbytes
+    ]
+    assert crossing
+    assert all(tensor.domain.allocation_order != tuple(range(tensor.ndim)) for tensor in crossing)
+
+
 def test_results_have_the_strides_that_torch_traced():
     def strided(x):
         y = x.t() * 2
