@@ -25,11 +25,11 @@ def evaluate_segment(
     ``into`` are tensors for outputs: results that torch writes there are returned as these tensors.
     """
     values: dict[Val, Any] = {}
-    deque(evaluated(fusion, arguments, values, into), maxlen=0)
+    deque(evaluation(fusion, arguments, values, into), maxlen=0)
     return {tv.name: values[tv] for tv in fusion.outputs}
 
 
-def evaluated(
+def evaluation(
     fusion: Fusion, arguments: Mapping[str, Any], values: dict[Val, Any], into: Mapping[str, Any] | None = None,
 ) -> Iterator[Expr]:
     """Yield each op of a segment before its results are evaluated and added to ``values``."""

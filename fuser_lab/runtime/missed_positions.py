@@ -11,7 +11,7 @@ from fuser_lab.errors import PositionError
 from fuser_lab.ir import Fusion, Val
 from fuser_lab.runtime.arrays import to_numpy
 from fuser_lab.runtime.binding import check_extremes, positions_of
-from fuser_lab.runtime.evaluate import detach, evaluated
+from fuser_lab.runtime.evaluate import detach, evaluation
 
 
 def missed_position(fusion: Fusion, inputs: Sequence[Any]) -> PositionError:
@@ -22,7 +22,7 @@ def missed_position(fusion: Fusion, inputs: Sequence[Any]) -> PositionError:
     arguments = {value.name: detach(array) for value, array in zip(fusion.inputs, inputs, strict=True)}
     values: dict[Val, Any] = {}
     try:
-        for expr in evaluated(fusion, arguments, values):
+        for expr in evaluation(fusion, arguments, values):
             for value, size, wraps in positions_of(fusion, expr):
                 check_extremes(to_numpy(values[value]), expr.op.name, f"the index {value.name}", size, wraps=wraps)
     except PositionError as error:

@@ -12,6 +12,7 @@ from unit.codegen.test_kernels_in_lock_step import run
 from fuser_lab.codegen.kernel_ir import If, Load, VectorLoad, terms_of, walk
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.concretize import concretize
+from fuser_lab.errors import PositionError
 from fuser_lab.interpreter import evaluate
 from tests.kernels import generate, lower, prepare
 
@@ -71,14 +72,22 @@ def test_select_by_a_scalar_input(target: str, where: int) -> None:
     np.testing.assert_array_equal(memory[fusion.outputs[0].name].reshape(3, 4), want)
 
 
-def test_computed_positions_outside_give_zero_in_compiled_kernels() -> None:
+@pytest.mark.parametrize("bad", [8000, -1000, 1000 << 40, -(1000 << 50)])
+def test_compiled_kernels_refuse_computed_positions_outside(bad: int) -> None:
     def record(fd: Any, x: Any, i: Any) -> Any:
         return fd.ops.index_select(x, fd.ops.mul(i, 1000), 0)
 
     fusion = build(record, [(8, 16), (6,)], [D.Float, D.Int])
-    x, i = numbers((8, 16), D.Float), np.array([0, 1, -1, 0, 1 << 40, -(1 << 50)])
-    (got,) = prepare(fusion, [(fusion, S.POINTWISE)], allow_fallback=False).run([x, i])
-    np.testing.assert_array_equal(got, np.where((i == 0)[:, None], x[0], 0))
+    x, i = numbers((8, 16), D.Float), np.zeros(6, int)
+    plan = prepare(fusion, [(fusion, S.POINTWISE)], allow_fallback=False)
+    for place in (0, 3, 5, None):
+        i[:] = 0
+        if place is None:
+            np.testing.assert_array_equal(plan.run([x, i])[0], x[i])
+            continue
+        i[place] = bad // 1000
+        with pytest.raises(PositionError, match=rf"the index T2 has the value {bad}, out of range: .* size 8"):
+            plan.run([x, i])
 
 
 def test_constant_positions_need_no_condition() -> None:
