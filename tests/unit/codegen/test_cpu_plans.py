@@ -18,10 +18,19 @@ def softmax(axis: int) -> Callable[..., Any]:
     return record
 
 
+def long_chain(fd: Any, x: Any) -> Any:
+    for _ in range(400):
+        x = fd.ops.neg(x)
+    return fd.ops.pad(x, [2, 3])
+
+
 # Ops, shapes of inputs, scheduler, and parts of the plan's text.
 PLANS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]], S, list[str]]] = {
     "a loop per section of a pad": (
         lambda fd, x: fd.ops.pad(x, [2, 3]), [(6, 40)], S.POINTWISE, ["rows=6, length=45", "limits=[0, 2, 42, 45]"],
+    ),
+    "one loop of more statements than sections may repeat": (
+        long_chain, [(6, 40)], S.POINTWISE, ["rows=6, length=45", "limits=[0, 45]"],
     ),
     "a loop per digit of an index": (
         lambda fd, x: (fd.ops.exp(x), fd.ops.reshape(fd.ops.permute(fd.ops.reshape(x, [5, 2, 8]), [1, 0, 2]), [80])),
