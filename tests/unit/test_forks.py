@@ -321,6 +321,10 @@ def test_workers_of_a_data_loader_run_plans(tmp_path: Path, method: str) -> None
 
         if __name__ == "__main__":
             stop = threading.Event()
+            # The first call of a torch op registers a function for the exit of the process. If another thread does so
+            # at a fork, glibc's lock of these functions stays locked in the child, and the worker's first call waits.
+            torch.set_num_threads(torch.get_num_threads())
+            row(99)
 
             def compile_kernels():
                 number = 100
