@@ -34,6 +34,11 @@ class Part:
         """Return all elements of a tensor."""
         return cls(tuple([(0, size) for size in tensor.shape]), tensor.numel)
 
+    @classmethod
+    def none_of(cls, tensor: TensorView) -> "Part":
+        """Return no element of a tensor."""
+        return cls(((0, 0),) * tensor.ndim, 0)
+
     @property
     def elements(self) -> int:
         """The most elements that it has, repeated ones included."""
@@ -93,7 +98,7 @@ def _operands(expr: Expr, part: Part | None) -> list[tuple[TensorView, Part]]:
     if part is None:
         return [(tensor, Part.of(tensor)) for tensor in tensors]
     if not part.elements:
-        return [(tensor, Part(((0, 0),) * tensor.ndim, 0)) for tensor in tensors]
+        return [(tensor, Part.none_of(tensor)) for tensor in tensors]
     match expr.kind:
         case OpKind.POINTWISE if all(tensor.ndim == len(part.box) for tensor in tensors):
             return [(tensor, _fitting(tensor, part)) for tensor in tensors]

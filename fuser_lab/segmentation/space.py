@@ -24,7 +24,6 @@ from fuser_lab.segmentation.options import SegmenterOptions
 from fuser_lab.segmentation.oracle import SchedulerOracle, candidate
 
 MOST_WAYS = 16  # maximum number of ways to copy or read chains; after these, a set of expressions is presumed legal
-_NOTHING = Part((), 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,10 +144,11 @@ class Space:
             size = min(*sizes, *(self.least_read(view) for view in seen))
             parts = {} if is_end or len(seen) > 1 else self._least.get(tensor, {})
             if readers or is_written:
+                none = Part.none_of(tensor)
                 flows.append(Flow(
                     name=tensor.name, bytes=size, producer=producer, readers=readers, kept=is_written,
                     stored=size if is_end else min(view.nbytes for view in seen),
-                    parts=tuple([(i, parts.get(self.units[i].name, _NOTHING)) for i in bits(readers if parts else 0)]),
+                    parts=tuple([(i, parts.get(self.units[i].name, none)) for i in bits(readers if parts else 0)]),
                 ))
         self.flows = tuple(flows)
         self.touching = tuple(flow.producer | flow.readers for flow in flows)

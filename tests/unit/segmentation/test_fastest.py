@@ -380,6 +380,17 @@ def test_a_slow_kernel_is_split_where_data_change_places():
     assert plan.predicted_time().seconds < 0.7 * whole.predicted_time().seconds
 
 
+def test_a_reader_of_which_nothing_is_needed_moves_nothing():
+    with FusionDefinition() as fd:
+        o, x = fd.ops, fd.define_tensor([64, 4096], contiguity=True)
+        y = o.sin(o.sum(x, [1]))
+        fd.add_output(o.slice(o.cat([o.neg(y), o.exp(y)], 0), [0], [64]))
+    plan = fl.segment(fd)
+    space = TimedSpace(plan.fusion, plan.oracle, FEW, time_model_of(plan.oracle), ())
+    unneeded, = (1 << number for number, unit in enumerate(space.units) if unit.op.name == "exp")
+    assert space.sums(unneeded).bytes == 64 * 4  # of its result
+
+
 @pytest.mark.parametrize("strategy", ["fastest", "optimal", "saving"])
 def test_a_search_may_cut_what_bottom_up_keeps_whole_once_its_welford_is_written_out(strategy):
     with FusionDefinition() as fd:
