@@ -64,10 +64,10 @@ def _repetitions(x: Node, indices: Sequence[Node | None], values: dict[Node, Any
         length = prod(common)
         if not size or len(common) <= after or common[len(common) - 1 - after] != length or length % size:
             return None
-        found = _value(indices[place], values, length)
+        positions = _value(indices[place], values, length)
         expected = torch.arange(length).div(length // size, rounding_mode="floor")
-        if found is None or found.dtype not in (torch.int32, torch.int64) or not found.flatten().equal(
-            expected.to(found.dtype),
+        if positions is None or positions.dtype not in (torch.int32, torch.int64) or not positions.flatten().equal(
+            expected.to(positions.dtype),
         ):
             return None
         times[place] = length // size
@@ -106,7 +106,7 @@ def _repeat(node: Node, x: Node, times: Sequence[int], order: Sequence[int]) -> 
     shape = shape_of(x)
     if shape_of(node) != _extents(shape, times):
         return None
-    result = _permuted(node, x, order)
+    result = _permute(node, x, order)
     extents: list[int] = []
     for axis in order:
         extents.append(shape[axis])
@@ -116,7 +116,7 @@ def _repeat(node: Node, x: Node, times: Sequence[int], order: Sequence[int]) -> 
     result = insert_call(node, aten.expand.default, (result, extents))
     result = _contiguous(node, result)
     result = insert_call(node, aten.view.default, (result, [shape[axis] * times[axis] for axis in order]))
-    return _permuted(node, result, sorted(range(len(order)), key=order.__getitem__))
+    return _permute(node, result, sorted(range(len(order)), key=order.__getitem__))
 
 
 def _sum(node: Node, source: Node, times: Sequence[int], order: Sequence[int]) -> Node | None:
@@ -125,7 +125,7 @@ def _sum(node: Node, source: Node, times: Sequence[int], order: Sequence[int]) -
     shape = shape_of(node)
     if shape_of(source) != _extents(shape, times) or source.meta["val"].dtype != node.meta["val"].dtype:
         return None
-    result = _contiguous(node, _permuted(node, source, order))
+    result = _contiguous(node, _permute(node, source, order))
     extents: list[int] = []
     summed: list[int] = []
     for axis in order:
@@ -135,14 +135,14 @@ def _sum(node: Node, source: Node, times: Sequence[int], order: Sequence[int]) -
             extents.append(times[axis])
     result = insert_call(node, aten.view.default, (result, extents))
     result = insert_call(node, aten.sum.dim_IntList, (result, summed))
-    return _permuted(node, result, sorted(range(len(order)), key=order.__getitem__))
+    return _permute(node, result, sorted(range(len(order)), key=order.__getitem__))
 
 
 def _extents(shape: Sequence[int], times: Sequence[int]) -> tuple[int, ...]:
     return tuple(size * count for size, count in zip(shape, times, strict=True))
 
 
-def _permuted(node: Node, x: Node, axes: Sequence[int]) -> Node:
+def _permute(node: Node, x: Node, axes: Sequence[int]) -> Node:
     if list(axes) == sorted(axes):
         return x
     return insert_call(node, torch_for("fuser_lab.bridge").ops.aten.permute.default, (x, list(axes)))
