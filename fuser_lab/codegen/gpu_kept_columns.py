@@ -6,8 +6,8 @@
     each thread computes and stores what depends on the results
 
 Columns that are computed from what adjacent ones share, such as windows, have no rows to load: the first pass computes
-and keeps their values. Memory is read once, whereas one kernel per pass would read it again. nvFuser's outer persistent scheduler does the
-same.
+and keeps their values. Memory is read once, whereas one kernel per pass would read it again. nvFuser's outer persistent
+scheduler does the same.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -9,6 +9,7 @@ from fuser_lab.process.forks import after_fork, new_lock
 
 RARELY = 250  # collections of the middle generation between two of all objects, each after 7,000 allocations: a capture
 # of 12 layers has 30 of them
+FROZEN = 1_000  # objects; CPython 3.12 itself has frozen 375 at its start, and a user who freezes modules many thousands
 
 _LOCK = new_lock()
 _PAUSING: list[int] = []  # the thread of each `collector_paused`
@@ -70,14 +71,14 @@ def collecting_rarely() -> Iterator[None]:
 def _postpone() -> None:
     """Let the collection of all objects that is due now wait for as many new objects as if it had just been.
 
-    `RARELY` bounds how often that is done. The few objects that are young become old ones; objects that the user has
-    frozen would no longer be frozen, so then all stay as they are.
+    `RARELY` bounds how often that is done. The few objects that are young become old ones. Objects that are frozen
+    would no longer be, so that nothing is done if there are more than `FROZEN`.
     """
     full = gc.get_stats()[2]["collections"]
     left = _LEFT.get(full, RARELY) - gc.get_count()[2] - 1
     _LEFT.clear()
     _LEFT[full] = left
-    if left > 0 and not gc.get_freeze_count():
+    if left > 0 and gc.get_freeze_count() <= FROZEN:
         gc.freeze()
         gc.unfreeze()
 

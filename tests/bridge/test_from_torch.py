@@ -353,6 +353,10 @@ def test_a_collection_that_is_due_is_postponed_a_bounded_number_of_times():
         gc.collect()
         assert not due()
         assert not gc.get_freeze_count()
+        gc.freeze()
+        frozen = gc.get_freeze_count()
+        assert due()
+        assert gc.get_freeze_count() == frozen
     """)
     done = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
