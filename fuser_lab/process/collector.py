@@ -9,7 +9,7 @@ from fuser_lab.process.forks import after_fork, new_lock
 
 RARELY = 250  # collections of the middle generation between two of all objects, each after 7,000 allocations: a capture
 # of 12 layers has 30 of them
-FROZEN = 1_000  # objects; CPython 3.12 itself has frozen 375 at its start, and a user who freezes modules many thousands
+FROZEN = 1_000  # objects; CPython 3.12 itself freezes 375 at its start, and a user who freezes modules many thousands
 
 _LOCK = new_lock()
 _PAUSING: list[int] = []  # the thread of each `collector_paused`
