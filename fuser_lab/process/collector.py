@@ -13,7 +13,7 @@ FROZEN = 1_000  # objects; CPython 3.12 itself freezes 375 at its start, and a u
 
 _LOCK = new_lock()
 _PAUSING: list[int] = []  # the thread of each `collector_paused`
-_LEFT: dict[int, int] = {}  # what is left of `RARELY`, by the number of collections of all objects so far
+_LEFT: dict[int, int] = {}  # collections that remain of `RARELY`, by the number of collections of all objects so far
 _BEFORE: list[tuple[int, tuple[int, int, int]]] = []  # the thread of each `collecting_rarely`, and what to restore
 
 
