@@ -384,7 +384,7 @@ def test_a_reader_of_which_nothing_is_needed_moves_nothing():
     with FusionDefinition() as fd:
         o, x = fd.ops, fd.define_tensor([64, 4096], contiguity=True)
         y = o.sin(o.sum(x, [1]))
-        fd.add_output(o.slice(o.cat([o.neg(y), o.exp(y)], 0), [0], [64]))
+        fd.add_output(o.slice(o.cat([o.neg(y), o.exp(y)], 0), [0], [32]))
     plan = fl.segment(fd)
     space = TimedSpace(plan.fusion, plan.oracle, FEW, time_model_of(plan.oracle), ())
     unneeded, = (1 << number for number, unit in enumerate(space.units) if unit.op.name == "exp")
