@@ -188,6 +188,10 @@ def register() -> None:
     _collect_rarely()
 
 
+_COMPILING = ExitStack()  # the contexts in which Dynamo compiles
+after_fork(_COMPILING.pop_all)
+
+
 def _collect_rarely() -> None:
     """Let the cyclic collector run rarely while Dynamo compiles, from its first call of a traced function on."""
     handler = importlib.import_module("torch._dynamo.callback").callback_handler
@@ -204,6 +208,3 @@ def _compilation_starts(*_: object) -> None:
 def _compilation_ends(*_: object) -> None:
     _COMPILING.close()
 
-
-_COMPILING = ExitStack()  # what holds while Dynamo compiles
-after_fork(_COMPILING.pop_all)

@@ -7,7 +7,6 @@ The positions are computed from numbers alone, so they are known here. As data, 
 the gradient would be added at positions, one element at a time.
 """
 
-import importlib
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -15,7 +14,16 @@ from typing import Any
 from fuser_lab.bridge.repeats import is_pure
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.scatters import number_of
-from fuser_lab.bridge.traced import Node, has_symbol, insert_call, shape_of, target_of, traced_tensor, writes
+from fuser_lab.bridge.traced import (
+    Node,
+    has_symbol,
+    insert_call,
+    shape_of,
+    target_of,
+    traced_tensor,
+    without_modes,
+    writes,
+)
 
 _READS = frozenset({"aten.index.Tensor", "aten._unsafe_index.Tensor"})
 _ADDS = "aten.index_put.default"
@@ -23,14 +31,13 @@ _ADDS = "aten.index_put.default"
 
 def views_for_repeats(graph: Any) -> None:
     """Rewrite look-ups, and additions to zeros, at positions that repeat each element as often as the others."""
-    outside = importlib.import_module("torch._subclasses.fake_tensor").unset_fake_temporarily
     values: dict[Node, Any] = {}
     unread: set[Node] = set()
     for node in list(graph.nodes):
         is_read = target_of(node) in _READS
         if not (is_read or _adds_to_zeros(node)) or has_symbol(node) or traced_tensor(node.meta["val"]) is None:
             continue
-        with outside():
+        with without_modes():
             times = _repetitions(node.args[0], node.args[1], values)
         order = _order(node.meta["val"])
         if times is None or order is None:

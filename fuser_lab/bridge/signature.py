@@ -261,8 +261,8 @@ def _with_agreed_orders(plan: Plan) -> Plan:
     if segmented is plan.segmented:
         return plan
     options = replace(plan.options, layout_mode="negotiate")
-    other = replace(plan, segmented=segmented, agreed=agreed, options=options, _cache={}, _lock=new_lock())
-    return min(plan, other, key=lambda plan: plan.predicted_time().seconds)
+    alternative = replace(plan, segmented=segmented, agreed=agreed, options=options, _cache={}, _lock=new_lock())
+    return min(plan, alternative, key=lambda plan: plan.predicted_time().seconds)
 
 
 _RECORDED: OrderedDict[tuple[Signature, int], Recorded] = OrderedDict()  # also by the kept parameters in use

@@ -34,6 +34,7 @@ loop(
 )
 """
 
+
 def with_position_checks(body: Block) -> Block:
     """Return the statements of a phase, which tell the host that a position was outside of its axis."""
     data = made_of_data(body)

@@ -1,11 +1,11 @@
 """The plan that is predicted to be fastest: cuts, schedulers and recomputation, searched by a model of time.
 
-The search begins with bottom-up plans, under nvFuser's rules and, if the oracle has open schedulers, without them, and
-with a faster plan that its merges went past. The best plans that repeat nothing are improved by
-merging segments and moving expressions (`local_search`), and by splitting slow kernels; then the best plan's boundaries
-are recomputed one by one, as long as that is predicted to save time, and segments that have become neighbours are
-merged. A search in limited time also begins with recomputation and splits, or with merges where launches take longest:
-few attempts, which save much.
+The search begins with bottom-up plans, under nvFuser's rules and, if the oracle has open schedulers, without them; if
+its time is not limited, with the plan of "optimal" too. The best plans that repeat nothing are improved by merging
+segments and moving expressions (`local_search`), and by splitting slow kernels; a faster plan that bottom-up's merges
+went past joins them. Then the best plan's boundaries are recomputed one by one, as long as that is predicted to save
+time, and segments that have become neighbours are merged. A search in limited time also begins with recomputation and
+splits, or with merges where launches take longest: few attempts, which save much.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
