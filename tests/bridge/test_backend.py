@@ -29,6 +29,12 @@ def fresh():
 
 
 @pytest.fixture
+def empty_cache(monkeypatch, tmp_path):
+    """Graphs, regions and plans are made in the test, whatever earlier runs of the tests left on disk."""
+    monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
+
+
+@pytest.fixture
 def by_torch(monkeypatch):
     """Regions run by torch, for tests of the order of a graph, which need no kernel."""
     run = "fuser_lab.bridge.torch_region.TorchRegion._run"
@@ -57,7 +63,7 @@ def agree(function, *inputs, seed=1, **options):
     return bridge.last()
 
 
-def test_the_garbage_collector_runs_rarely_while_a_graph_is_compiled(monkeypatch):
+def test_the_garbage_collector_runs_rarely_while_a_graph_is_compiled(monkeypatch, empty_cache):
     before, seen = gc.get_threshold(), []
     partitioned = capture.partition_graph
 
@@ -295,7 +301,7 @@ def test_nested_tensors_are_left_to_torch():
     assert reasons == {"some sizes remain symbolic, as in nested tensors"}
 
 
-def test_a_region_that_fails_is_torchs_with_one_warning(monkeypatch):
+def test_a_region_that_fails_is_torchs_with_one_warning(monkeypatch, empty_cache):
     def fail(*_, **__):
         raise RuntimeError("no compiler")
 
@@ -442,10 +448,9 @@ def both_sums(x):
     return y.sum(0), y.sum(1)
 
 
-def test_the_fastest_plan_is_on_disk_for_other_processes(monkeypatch, tmp_path):
+def test_the_fastest_plan_is_on_disk_for_other_processes(monkeypatch, empty_cache):
     from fuser_lab.bridge import signature
 
-    monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
     monkeypatch.setattr(signature, "_RECORDED", type(signature._RECORDED)())
 
     def planned(**options):
@@ -489,9 +494,7 @@ def searched_cutting():
     return bridge.last().regions[0].signature.cutting
 
 
-def test_a_search_for_tensors_on_the_host_is_for_its_cpu(monkeypatch, tmp_path):
-    monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
-
+def test_a_search_for_tensors_on_the_host_is_for_its_cpu(empty_cache):
     def halved(x):
         return F.relu(x[:, ::2] * 2) + 1
 
