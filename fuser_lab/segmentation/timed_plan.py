@@ -11,6 +11,7 @@ from fuser_lab.cost.work import Work, product_flops, repeated_work
 from fuser_lab.segmentation.events import Attempt
 from fuser_lab.segmentation.graph import SegmentedFusion, SegmentedGroup
 
+PHASE = "fastest"  # of the attempts that make these plans
 # Part of the time of a launch by which a gap between two kernels is longer if the host launches each than in a CUDA
 # graph: plans of 5, 12, 23 and 37 tiny kernels took 0.5 to 0.7 us per kernel longer than predicted (H200, 2026-11-30).
 IN_STREAM = 0.15
