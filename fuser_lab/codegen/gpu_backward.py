@@ -36,7 +36,8 @@ from fuser_lab.codegen.gpu_row_steps import (
     load_row,
     place_in_row,
 )
-from fuser_lab.codegen.gpu_rows import at_row, copied_across, passes_over, row_plan
+from fuser_lab.codegen.gpu_rows import at_row, passes_over, row_plan
+from fuser_lab.codegen.gpu_staged_rows import copied_across
 from fuser_lab.codegen.index_math import ACCESS_BYTES, substitute
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_writing import Fold, PhaseCode, Places, folds_of, open_loop, update, write_point
