@@ -14,7 +14,7 @@ from functools import partial
 
 from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.codegen.column_sums import column_index, rows_each
-from fuser_lab.codegen.gpu_columns import combined_lines
+from fuser_lab.codegen.gpu_columns import combined_lines, met_in_block
 from fuser_lab.codegen.gpu_common import (
     bound,
     each_neighbour,
@@ -145,7 +145,11 @@ def _rows_of_blocks(plan: BackwardPlan, code: PhaseCode) -> ir.Launch:
                     values.emit(ir.Barrier())
         with ExitStack() as inner:
             if plan.height > 1:
-                met = _meet(plan, values, thread)
+                met = met_in_block(
+                    values, partial(_sums_at, plan, values, thread), plan.row.steps * width,
+                    lambda k: k * (lanes * plan.height) + thread, plan.row.steps * width * lanes * plan.height,
+                    name="k",
+                )
                 inner.enter_context(values.guard(apply("eq", line, 0)))
                 _add_lines(plan, values, lane, met)
             step = open_rounds(values, inner, "step", plan.row.steps)
@@ -182,20 +186,9 @@ def _sum_at(plan: BackwardPlan, values: Values, column: ColumnSum, thread: Term,
     return ir.Load(column.buffer.dtype, column.buffer, slot)
 
 
-def _meet(plan: BackwardPlan, values: Values, thread: Term) -> dict[Expr, ir.Buffer]:
-    """Write the sums of all threads of a block to shared memory."""
-    size, met = plan.row.steps * plan.row.width, dict[Expr, ir.Buffer]()
-    threads = plan.row.nest.schedule.threads[0] * plan.height
-    for column in plan.sums:
-        expr, dtype = column.fold.expr, column.buffer.dtype
-        met[expr] = ir.Buffer(name=f"{expr.name}_lines", dtype=dtype, size=size * threads, role=ir.Role.SHARED)
-        values.emit(ir.Alloc(buffer=met[expr], origin=expr.name))
-        with each_round(values, "k", size) as k:
-            values.put(
-                met[expr], values.simplify(k * threads + thread), _sum_at(plan, values, column, thread, k), expr.name,
-            )
-    values.emit(ir.Barrier())
-    return met
+def _sums_at(plan: BackwardPlan, values: Values, thread: Term, slot: Term) -> list[Fold]:
+    """Return the sums of one of a thread's columns."""
+    return [replace(column.fold, total=_sum_at(plan, values, column, thread, slot)) for column in plan.sums]
 
 
 def _add_lines(plan: BackwardPlan, values: Values, lane: Term, met: Mapping[Expr, ir.Buffer]) -> None:

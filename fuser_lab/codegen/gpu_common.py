@@ -109,11 +109,7 @@ def each_neighbour(values: Values, width: int) -> Iterator[Term]:
 
 def words_of(values: Values, tensor: TensorView, size: int, suffix: str, role: ir.Role = ir.Role.WORDS) -> ir.Buffer:
     """Allocate words for elements in their storage type."""
-    buffer = ir.Buffer(
-        name=values.fresh(f"{tensor.name}_{suffix}"), dtype=tensor.dtype, size=max(size, 1), role=role,
-    )
-    values.emit(ir.Alloc(buffer=buffer))
-    return buffer
+    return values.allocate(values.fresh(f"{tensor.name}_{suffix}"), tensor.dtype, max(size, 1), role)
 
 
 def load_group(

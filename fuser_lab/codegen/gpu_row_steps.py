@@ -19,7 +19,7 @@ from fuser_lab.codegen.gpu_common import (
 )
 from fuser_lab.codegen.gpu_facts import GpuFacts, gpu_facts
 from fuser_lab.codegen.index_math import ACCESS_BYTES, simplify
-from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, Buffer, Load, Role, Scope, VectorLoad, VectorStore
+from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Buffer, Load, Role, Scope, VectorLoad, VectorStore
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_writing import ZERO, Fold, PhaseCode, Places, update, write_point
 from fuser_lab.codegen.persistence import Saved, finite, inputs_needed, memory_of_kept, read_back, scale
@@ -262,10 +262,7 @@ def allocated_sections(plan: RowPlan, code: PhaseCode) -> tuple[RowSection, ...]
             elif tensor in plan.widths:
                 buffers[tensor] = words_of(values, tensor, size, "row")
             else:
-                buffers[tensor] = Buffer(
-                    name=f"{tensor.name}_row", dtype=tensor.dtype.compute, size=max(size, 1), role=Role.SCRATCH,
-                )
-                values.emit(Alloc(buffer=buffers[tensor]))
+                buffers[tensor] = values.allocate(f"{tensor.name}_row", tensor.dtype.compute, max(size, 1))
         sections.append(replace(section, kept=buffers))
     return tuple(sections)
 

@@ -39,11 +39,9 @@ from fuser_lab.codegen.gpu_row_steps import (
 )
 from fuser_lab.codegen.index_math import linear, variables
 from fuser_lab.codegen.kernel_ir import (
-    Alloc,
     Arrive,
     Await,
     Barrier,
-    Buffer,
     Launch,
     Load,
     Phase,
@@ -400,11 +398,11 @@ def _met_in_cluster(row: Row, folds: Sequence[Fold]) -> list[Fold]:
     warps = schedule.threads[0] // WARP
     count = warps * schedule.cluster
     met = [
-        Buffer(name=values.fresh(f"{fold.name}_warps"), dtype=fold.total.dtype, size=count, role=Role.SHARED)
+        values.allocate(
+            values.fresh(f"{fold.name}_warps"), fold.total.dtype, count, Role.SHARED, origin=fold.expr.name,
+        )
         for fold in folds
     ]
-    for fold, buffer in zip(folds, met, strict=True):
-        values.emit(Alloc(buffer=buffer, origin=fold.expr.name))
     wait_for_cluster(values)
     peer = values.remainder(row.lane, WARP)
     with values.guard(peer < schedule.cluster):

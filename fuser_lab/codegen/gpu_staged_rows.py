@@ -25,7 +25,6 @@ from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.index_math import ACCESS_BYTES, simplify
 from fuser_lab.codegen.kernel_ir import (
     LARGEST_STATIC,
-    Alloc,
     Barrier,
     Buffer,
     Layout,
@@ -180,10 +179,8 @@ def _copy(row: Row, here: RowOfBlock, pairs: Mapping[Buffer, Buffer], *, load: b
             count = shared.size // width
             steps = -(-count // threads)
             if not storing:
-                words[buffer] = Buffer(
-                    name=values.fresh(f"{shared.name}_words"), dtype=buffer.dtype, size=width * steps, role=Role.WORDS,
-                )
-                values.emit(Alloc(buffer=words[buffer]))
+                name = values.fresh(f"{shared.name}_words")
+                words[buffer] = values.allocate(name, buffer.dtype, width * steps, Role.WORDS)
             with ExitStack() as stack:
                 step = open_rounds(values, stack, "step", steps)
                 inside = bound(values, stack, "access", step * threads + thread, count, steps * threads)
