@@ -35,15 +35,13 @@ class Pass:
 
 def passes_of(plan: NestPlan) -> tuple[Pass, ...]:
     """Return the passes over the points of a nest, in which no value is kept between passes."""
-    nest, levels = plan.facts.nest, plan.facts.levels
+    facts = plan.facts
     return tuple(
         Pass(
-            reductions=tuple(expr for expr in nest.reductions if levels.get(expr.inputs[0], 0) == number),
-            stored=tuple(tv for tv in nest.full if levels.get(tv, 0) == number),
-            unscanned=tuple(expr for expr in nest.scans if levels.get(expr.inputs[0], 0) == number),
-            scanned=tuple(expr for expr in nest.scans if levels[expr.out] <= number),
+            reductions=facts.reductions_in(number), stored=facts.stored_in(number), unscanned=facts.scans_in(number),
+            scanned=tuple(expr for expr in facts.nest.scans if facts.levels[expr.out] <= number),
         )
-        for number in range(plan.facts.passes)
+        for number in range(facts.passes)
     )
 
 

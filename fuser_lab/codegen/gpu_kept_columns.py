@@ -79,8 +79,7 @@ def kept_column_plan(nest: NestPlan) -> KeptColumnPlan:
     saved = rows_kept(facts, values=schedule.values, early=schedule.constants)
     passes, on_chip = {}, {entry.tensor for entry in saved}
     for number in range(facts.passes):
-        exprs = tuple(e for e in facts.nest.reductions if facts.levels.get(e.inputs[0], 0) == number)
-        stored = tuple(tv for tv in facts.nest.full if facts.levels.get(tv, 0) == number)
+        exprs, stored = facts.reductions_in(number), facts.stored_in(number)
         needed = inputs_needed(facts, number, saved)
         fast = facts.nest.kept[-1]
         loads = {tv: size for tv in needed if (size := facts.width_of_group(tv, fast, schedule.vector))}

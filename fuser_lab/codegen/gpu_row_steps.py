@@ -77,19 +77,6 @@ class RowPlan:
         """Whether rows begin anywhere in an access, whose groups are accesses."""
         return self.facts.lead is not None and self.width > 1
 
-    def exprs(self, number: int) -> list[Expr]:
-        """Return the reductions that a pass over rows computes."""
-        levels = self.facts.levels
-        return [expr for expr in self.facts.nest.reductions if levels.get(expr.inputs[0], 0) == number]
-
-    def is_scanned(self, expr: Expr, number: int) -> bool:
-        """Whether a scan follows a pass over rows, which computes its operands."""
-        return self.facts.levels.get(expr.inputs[0], 0) == number
-
-    def stored(self, number: int) -> list[TensorView]:
-        """Return the results that a pass over rows stores."""
-        return [tv for tv in self.facts.nest.full if self.facts.levels.get(tv, 0) == number]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowGroups:
@@ -392,7 +379,7 @@ def write_section(
     """
     values, given_before = row.code.values, dict(row.code.values.given)
     plan, saved = row.plan, row.plan.saved if section.place is not None else ()
-    unscanned = tuple(scan for scan in row.scans if plan.is_scanned(scan.expr, number))
+    unscanned = tuple(scan for scan in row.scans if scan.expr in plan.facts.scans_in(number))
     searches, folds = _by_conditions(folds)
     is_search = not (folds or stored or unscanned or any(s.written == number for s in saved))
     if searches and is_search:

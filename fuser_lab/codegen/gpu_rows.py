@@ -37,7 +37,7 @@ from fuser_lab.codegen.gpu_row_steps import (
     planned_sections,
     write_section,
 )
-from fuser_lab.codegen.index_math import linear, variables
+from fuser_lab.codegen.index_math import linear
 from fuser_lab.codegen.kernel_ir import (
     Arrive,
     Await,
@@ -46,7 +46,6 @@ from fuser_lab.codegen.kernel_ir import (
     Load,
     Phase,
     Role,
-    Scan,
     Scope,
     Send,
 )
@@ -189,7 +188,7 @@ def _read_for_results(row: Row) -> None:
     needed = {*nest.rows, *(value for expr in needed_exprs(facts.fusion.exprs, nest.rows) for value in expr.inputs)}
     row_axes = {axis.name for axis in nest.kept}
     for tensor in facts.fusion.tensor_inputs:
-        names = set[str]().union(*map(variables, nest.index.get(tensor, ())))
+        names = nest.axes_of(tensor)
         if tensor in needed and names and names <= row_axes:
             row.code.element(tensor, row.groups.places)
 
@@ -260,8 +259,8 @@ def passes_over(row: Row, after: Callable[[], None] | None = None) -> None:
         _relative_to_warps(row, plan.once)
         first = 2
     for number in range(first, passes):
-        exprs, stored = plan.exprs(number), plan.stored(number)
-        scans = [scan for scan in row.scans if plan.is_scanned(scan.expr, number)]
+        exprs, stored = plan.facts.reductions_in(number), plan.facts.stored_in(number)
+        scans = [scan for scan in row.scans if scan.expr in plan.facts.scans_in(number)]
         if not exprs and not stored and not scans and not any(s.written == number for s in plan.saved):
             continue
         if plan.is_divided or plan.groups < plan.steps * plan.lanes:
@@ -277,10 +276,7 @@ def passes_over(row: Row, after: Callable[[], None] | None = None) -> None:
         close_folds(code, shared, row.groups.places)
         is_seen |= _has_extremes(row, folds, shared)
         for scan in scans:
-            values.emit(Scan(
-                buffer=scan.elements, parts=plan.sections[0].count, each=plan.width, carry=carried[scan.expr],
-                fn=scan.fn, identity=scan.identity.value, scope=plan.scope, origin=scan.expr.name,
-            ))
+            values.emit(scan.over(plan.sections[0].count, plan.width, carried[scan.expr], plan.scope))
     write_results(row)
 
 

@@ -31,7 +31,7 @@ from fuser_lab.codegen.gpu_common import (
 from fuser_lab.codegen.gpu_facts import gpu_facts
 from fuser_lab.codegen.gpu_row_steps import RowGroups, each_of_group, fetch_group, place_in_row
 from fuser_lab.codegen.gpu_rows import divide_groups
-from fuser_lab.codegen.kernel_ir import Barrier, Buffer, Launch, Let, Load, Phase, Role, Scan
+from fuser_lab.codegen.kernel_ir import Barrier, Buffer, Launch, Let, Load, Phase, Role
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_writing import (
     ZERO,
@@ -267,10 +267,7 @@ def _rows(plan: ScanPlan, code: PhaseCode, *, totals: bool) -> Launch:
                 _clear(values, level)
             each_element(preceding, partial(_keep, code, level))
             for scan in level:
-                values.emit(Scan(
-                    buffer=scan.elements, parts=unroll, each=width, carry=carried[scan.expr], fn=scan.fn,
-                    identity=scan.identity.value, scope=scope_of(schedule), origin=scan.expr.name,
-                ))
+                values.emit(scan.over(unroll, width, carried[scan.expr], scope_of(schedule)))
             preceding += level
         each_element(preceding, lambda here, slot: write_point(code, here, folds, code.nest.full, {}, slot))
         rounds.close()
