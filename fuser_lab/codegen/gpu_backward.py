@@ -36,7 +36,7 @@ from fuser_lab.codegen.gpu_row_steps import (
     load_row,
     place_in_row,
 )
-from fuser_lab.codegen.gpu_rows import at_row, passes_over, row_plan
+from fuser_lab.codegen.gpu_rows import at_row, load_if_any, passes_over, row_plan
 from fuser_lab.codegen.gpu_staged_rows import copied_across
 from fuser_lab.codegen.index_math import ACCESS_BYTES, substitute
 from fuser_lab.codegen.kernel_plan import NestPlan
@@ -229,17 +229,14 @@ def _load_shared_by_rows(plan: BackwardPlan, row: Row) -> dict[TensorView, ir.Bu
 
 def _load_first(plan: BackwardPlan, row: Row, number: Term) -> dict[TensorView, ir.Buffer]:
     """Load the first row of a block into words for the row after the current one."""
-    values, count, (section,) = row.code.values, plan.row.facts.space.rows, row.sections
+    values, (section,) = row.code.values, row.sections
     if not plan.row.nest.schedule.unroll > 1:
         return {}
     following = {
         tv: words_of(values, tv, plan.row.steps * plan.row.width, "next_row") for tv in plan.following
     }
-    with values.guard(apply("lt", number, count)):
-        first = values.let("first", values.simplify(number))
-        with values.inlined({first.name: (0, count - 1)}):
-            loads = {tv: (plan.row.widths[tv], words) for tv, words in following.items()}
-            load_row(at_row(row, first), section, loads)
+    loads = {tv: (plan.row.widths[tv], words) for tv, words in following.items()}
+    load_if_any(row, section, "first", number, loads)
     return following
 
 
@@ -263,10 +260,6 @@ def _load_ahead(
                     buffer=following[tensor], position=slot, words=buffer, slot=slot, count=width,
                     width=min(ACCESS_BYTES // tensor.dtype.itemsize, width),
                 ))
-    after = values.simplify(number + plan.apart)
-    last = apply("lt", i, plan.each // plan.height - 1)
-    with values.guard(last), values.guard(apply("lt", after, plan.row.facts.space.rows)):
-        row_after = values.let("row_after", after)
-        with values.inlined({row_after.name: (0, plan.row.facts.space.rows - 1)}):
-            next_loads = {tv: (load[0], following[tv]) for tv, load in waiting.items()}
-            load_row(at_row(row, row_after), section, next_loads)
+    next_loads = {tv: (load[0], following[tv]) for tv, load in waiting.items()}
+    with values.guard(apply("lt", i, plan.each // plan.height - 1)):
+        load_if_any(row, section, "row_after", values.simplify(number + plan.apart), next_loads)

@@ -9,14 +9,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 
 from fuser_lab.codegen.gpu_common import (
+    ElementsAt,
     bound,
     each_neighbour,
     each_round,
     fetch,
     gpu_phase,
     know_word,
+    looked_up,
     neighbours,
     open_lanes,
     open_lines,
@@ -24,7 +27,6 @@ from fuser_lab.codegen.gpu_common import (
     words_of,
 )
 from fuser_lab.codegen.gpu_facts import gpu_facts
-from fuser_lab.codegen.index_map import Index
 from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Phase, Role, VectorStore
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_facts import NestFacts
@@ -52,7 +54,6 @@ from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Term, apply, index
 from fuser_lab.ir.transform import ParallelType
 
-_ElementsAt = Callable[[Places], list[tuple[TensorView, Index]]]
 # Opens loops over elements; returns the position in the nest, the thread's column, and a slot among the elements.
 _Visit = Callable[[ExitStack], tuple[Places, Term, Term]]
 _TOTAL_THREADS = crossover("gpu.columns.total_threads")
@@ -273,7 +274,7 @@ def _some_rows(
     """Write a few rows of a thread, loads first."""
     nest, values, space = code.nest, code.values, plan.results.nest.facts.space
     width, given_before = plan.results.nest.schedule.vector, dict(code.values.given)
-    taken = list[tuple[_ElementsAt, list[Buffer]]]()
+    taken = list[tuple[ElementsAt, list[Buffer]]]()
     side = space.window if plan.lines or plan.written else 1
     made = {tv: words_of(values, tv, rows.count * width, "line") for tv in plan.written}
 
@@ -309,7 +310,7 @@ def _some_rows(
                 values.know(tensor, at, Load(buffer.dtype, buffer, slot))
         return here, v, slot
 
-    for elements_at in _looked_up(plan, code):
+    for elements_at in chain.from_iterable(looked_up(code, gpu_facts(plan.results.nest.facts), plan.lookups)):
         taken.append((elements_at, _take(code, elements_at, visit, rows.count * width)))
 
     if plan.results.online:
@@ -330,23 +331,7 @@ def _some_rows(
     values.given = given_before
 
 
-def _looked_up(plan: ColumnPlan, code: PhaseCode) -> Iterator[_ElementsAt]:
-    """Yield what is read in advance at a point of the nest: in turns, positions that are data and elements there."""
-    values, nest, facts = code.values, code.nest, gpu_facts(plan.results.nest.facts)
-    for depth in sorted(set(plan.lookups.values())):
-        exprs = [expr for expr, level in plan.lookups.items() if level == depth]
-
-        def positions(here: Places, exprs: list[Expr] = exprs) -> list[tuple[TensorView, Index]]:
-            reads = (read for expr in exprs for read in facts.positions(expr, nest.at(expr.out, here)))
-            return list(dict.fromkeys((read.tensor, values.simplified(read.index)) for read in reads))
-
-        def results(here: Places, exprs: list[Expr] = exprs) -> list[tuple[TensorView, Index]]:
-            return [(expr.out, values.simplified(nest.at(expr.out, here))) for expr in exprs]
-
-        yield from (positions, results)
-
-
-def _take(code: PhaseCode, elements_at: _ElementsAt, visit: _Visit, size: int) -> list[Buffer]:
+def _take(code: PhaseCode, elements_at: ElementsAt, visit: _Visit, size: int) -> list[Buffer]:
     """Write the loop that reads some elements of a few rows; return the memory of each."""
     values, allocated, buffers = code.values, len(code.values.scope.body), list[Buffer]()
     with ExitStack() as stack:

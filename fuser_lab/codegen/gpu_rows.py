@@ -163,6 +163,15 @@ def at_row(row: Row, number: Term) -> Row:
     return replace(row, groups=replace(row.groups, places=row.code.flat(row.code.nest.kept, number)))
 
 
+def load_if_any(row: Row, section: RowSection, name: str, number: Term, loads: Loads) -> None:
+    """Write the loads of the row with a number, which is named, if there is one."""
+    values, count = row.code.values, row.plan.facts.space.rows
+    with values.guard(apply("lt", number, count)):
+        row_number = values.let(name, values.simplify(number))
+        with values.inlined({row_number.name: (0, count - 1)}):
+            load_row(at_row(row, row_number), section, loads)
+
+
 def open_row(row: Row, stack: ExitStack, here: RowOfBlock) -> tuple[Term, Row]:
     """Name the row of a thread and where it begins; return its number and the row."""
     count, values = row.plan.facts.space.rows, row.code.values
@@ -326,11 +335,8 @@ def _rows_in_turn(row: Row, here: RowOfBlock) -> None:
 
         def send_for_next() -> None:
             """Load the part of the next row that stays in registers."""
-            after = values.simplify(number + 1)
-            with values.guard(apply("lt", i, each - 1)), values.guard(apply("lt", after, count)):
-                following = values.let("row_after", after)
-                with values.inlined({following.name: (0, count - 1)}):
-                    load_row(at_row(row, following), section, sent)
+            with values.guard(apply("lt", i, each - 1)):
+                load_if_any(row, section, "row_after", values.simplify(number + 1), sent)
 
         passes_over(replace(at_row(row, number), load=load_others), send_for_next if sent else None)
         if len(row.code.nest.reductions) == 1:

@@ -514,16 +514,10 @@ def rewrite_statements(
 def accesses_of(statement: Statement) -> Iterator[tuple[Buffer, Term]]:
     """Yield the buffers that a statement reads and writes, with the positions, without nested statements."""
     match statement:
-        case Store(buffer=buffer, position=position) | Send(buffer=buffer, position=position):
-            yield buffer, position
-        case AtomicAdd(buffer=buffer, position=position):
-            yield buffer, position
-        case VectorLoad(buffer=buffer, position=position, words=words, slot=slot):
-            yield from ((buffer, position), (words, slot))
-        case VectorStore(buffer=buffer, position=position, words=words, slot=slot) | VectorAdd(
-            buffer=buffer, position=position, words=words, slot=slot,
-        ):
-            yield from ((buffer, position), (words, slot))
+        case Store() | Send() | AtomicAdd():
+            yield statement.buffer, statement.position
+        case VectorLoad() | VectorStore() | VectorAdd():
+            yield from ((statement.buffer, statement.position), (statement.words, statement.slot))
         case Uniforms(numbers=numbers, slot=slot):
             yield numbers, slot
         case Scan(buffer=buffer):

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.codegen.index_math import is_index
-from fuser_lab.codegen.samples import GLOBAL, Known, Samples, Value, Whole, from_memory
+from fuser_lab.codegen.samples import GLOBAL, Samples, Value, Whole, from_memory
 from fuser_lab.cost.device import LINE_BYTES, SECTOR_BYTES, WARP
 from fuser_lab.cost.kernel_time import KernelFeatures
 from fuser_lab.cost.traffic import traffic
@@ -250,10 +250,9 @@ class _Walk(Samples):
 
     def _other(self, statement: ir.Statement) -> None:
         match statement:
-            case ir.VectorLoad(count=count, width=width):
-                self._count("moves", self._executions() * (count // width) * (_SHIFTED if statement.shifted else 1))
-            case ir.VectorStore(count=count, width=width):
-                self._count("moves", self._executions() * (count // width))
+            case ir.VectorLoad(count=count, width=width) | ir.VectorStore(count=count, width=width):
+                each = _SHIFTED if isinstance(statement, ir.VectorLoad) and statement.shifted else 1
+                self._count("moves", self._executions() * (count // width) * each)
             case ir.Reduce(scope=scope):
                 met = _CLUSTER if scope is ir.Scope.CLUSTER else 0
                 self._count("simple", (2 * _SHUFFLES + met) * self._executions())
@@ -275,13 +274,11 @@ class _Walk(Samples):
     def _loop(self, loop: ir.Loop) -> None:
         outside = dict(self._env), self._mask, self._times, self._neighbours, self._turns, self._walks, self._sampled
         outermost = self._outermost
-        start, stop = self._value(loop.start), self._value(loop.stop)
+        first, turns, _ = self._ends(loop)
         place = self._places.get(loop.parallel)
         if place is not None:
             self._round(loop, place, 0.0)
         else:
-            first = np.zeros((1, 1, 1), np.int64) if start is None else start
-            turns = np.ones((1, 1, 1), np.int64) if stop is None else np.maximum(stop - first, 0)
             self._serial(loop, first, turns)
         self._env, self._mask, self._times, self._neighbours, self._turns, self._walks, self._sampled = outside
         self._outermost = outermost
@@ -325,7 +322,7 @@ class _Walk(Samples):
         self._seen.clear()
 
     def _if(self, statement: ir.If) -> None:
-        condition, then, otherwise = self._value(statement.condition), statement.then, statement.otherwise
+        condition, then, otherwise = self._term(statement.condition).numbers, statement.then, statement.otherwise
         outer, turns = self._mask, self._turns
         # Loads are not hoisted out of a branch, unless it holds nothing else. In an unrolled loop, a condition that
         # neither threads nor blocks change is not a branch.
@@ -338,9 +335,6 @@ class _Walk(Samples):
             if body and self._mask.any():
                 self._block(body)
         self._mask, self._turns = outer, turns
-
-    def _value(self, term: Term) -> Known:
-        return self._term(term).numbers
 
     def _load_value(self, load: ir.Load) -> Value:
         place = self._access(load.buffer, load.position, 1, 1, stored=False)

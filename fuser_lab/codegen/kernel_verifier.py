@@ -278,11 +278,12 @@ def _lonely_reduction(body: Sequence[Statement]) -> Reduce | None:
 def _read_whole(statement: Statement) -> Iterator[Buffer]:
     """Yield the buffers that a statement reads other than by terms."""
     match statement:
-        case VectorLoad(buffer=buffer) | VectorStore(words=buffer) | AtomicAdd(buffer=buffer):
-            yield buffer
         case VectorAdd(buffer=buffer, words=words):
             yield from (buffer, words)
-        case Transpose(source=buffer) | Scan(buffer=buffer):
+        case (
+            VectorLoad(buffer=buffer) | VectorStore(words=buffer) | AtomicAdd(buffer=buffer)
+            | Transpose(source=buffer) | Scan(buffer=buffer)
+        ):
             yield buffer
 
 
@@ -314,11 +315,12 @@ def _text(statement: Statement) -> str:
     match statement:
         case Let(name=name) | Reduce(name=name):
             return f"'{name} = ...'"
-        case Store(buffer=buffer) | Send(buffer=buffer) | VectorStore(buffer=buffer) | VectorLoad(words=buffer):
-            return f"'{buffer.name}[...] = ...'"
         case AtomicAdd(buffer=buffer) | VectorAdd(buffer=buffer):
             return f"'{buffer.name}[...] += ...'"
-        case Transpose(target=buffer) | Uniforms(numbers=buffer) | Scan(buffer=buffer):
+        case (
+            Store(buffer=buffer) | Send(buffer=buffer) | VectorStore(buffer=buffer) | VectorLoad(words=buffer)
+            | Transpose(target=buffer) | Uniforms(numbers=buffer) | Scan(buffer=buffer)
+        ):
             return f"'{buffer.name}[...] = ...'"
         case Loop(var=var):
             return f"'for {var} in ...'"
