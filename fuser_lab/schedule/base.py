@@ -75,24 +75,42 @@ def no(scheduler: SchedulerType, code: ReasonCode, *core: str, **params: Param) 
     return refuse(scheduler, reason(code, **params), *core, monotone=code in MONOTONE)
 
 
-Rule = Callable[[CandidateFacts, Device], str | None]
+def refusal_of_reductions(
+    scheduler: SchedulerType, facts: CandidateFacts, rules: Callable[[CandidateFacts], Iterator[Refusal | None]],
+) -> Verdict | None:
+    """Return the refusal of a candidate without a reduction or a tensor input, or by the first broken rule, or None."""
+    if facts.reduction is None:
+        return no(scheduler, ReasonCode.NO_REDUCTION)
+    if not facts.inputs:
+        return no(scheduler, ReasonCode.NO_TENSOR_INPUT)
+    refusal = facts.first_broken(rules(facts))
+    return None if refusal is None else refusal_verdict(scheduler, refusal)
 
 
 @dataclass(frozen=True, slots=True)
-class RuledScheduler(Heuristics):
-    """A scheduler with an additional rule, which may refuse candidates that the scheduler accepts."""
+class OtherVerdicts(Heuristics):
+    """A scheduler with the type and the kernels of another one."""
 
     scheduler: Scheduler
-    rule: Rule
 
     @property
     def type(self) -> SchedulerType:
-        """The scheduler's type."""
+        """The scheduler's type, which selects the kernel."""
         return self.scheduler.type
 
     def propose(self, space: Space, target: str) -> LoopSchedule:
         """Return the parameters that the scheduler proposes."""
         return heuristics_of(self.scheduler).propose(space, target)
+
+
+Rule = Callable[[CandidateFacts, Device], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class RuledScheduler(OtherVerdicts):
+    """A scheduler with an additional rule, which may refuse candidates that the scheduler accepts."""
+
+    rule: Rule
 
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the scheduler's verdict, or the refusal by the rule."""

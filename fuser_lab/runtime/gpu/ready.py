@@ -214,10 +214,7 @@ class ReadyRun:
             if compared is None:
                 return None
             addresses = compared
-            if not all(
-                span is None or value.get_device() == self._device
-                for value, span in zip(inputs, self._spans, strict=False)
-            ):
+            if not self._are_here(inputs):
                 return None
             self._add_guard(inputs)
         if not self._is_aligned(addresses):
@@ -321,7 +318,7 @@ class ReadyRun:
             if compared is None:
                 return False
             addresses = compared
-        if addresses != self.given and not (self._fits(addresses) if here else self._fit_elsewhere(values, addresses)):
+        if addresses != self.given and not ((here or self._are_here(values)) and self._fits(addresses)):
             return False
         try:
             held = self._with_blocks()
@@ -377,13 +374,10 @@ class ReadyRun:
             addresses.append(value.data_ptr())
         return addresses
 
-    def _fit_elsewhere(self, values: Sequence[Any], addresses: Sequence[Any]) -> bool:
-        """Whether arrays at new addresses are on the same device and fit."""
-        here = all(
-            span is None or value.get_device() == self._device
-            for value, span in zip(values, self._spans, strict=True)
-        )
-        return here and self._fits(addresses)
+    def _are_here(self, values: Sequence[Any]) -> bool:
+        """Whether all arrays are on the device of the run."""
+        spans = zip(values, self._spans, strict=False)
+        return all(span is None or value.get_device() == self._device for value, span in spans)
 
     def _fits(self, addresses: Sequence[Any]) -> bool:
         """Whether arrays at these addresses are aligned, and no written array overlaps another."""
