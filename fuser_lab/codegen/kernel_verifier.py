@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from fuser_lab.codegen.kernel_ir import (
+    OF_A_THREAD,
     Alloc,
     Arrive,
     AtomicAdd,
@@ -41,7 +42,6 @@ from fuser_lab.ir.term import Term, Var, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.targets import Form, target_of
 
-_OF_THREADS = frozenset({Role.SCRATCH, Role.WORDS})  # memory of a thread, with elements that others do not see
 _GIVEN = frozenset({Role.INPUT, Role.UPDATED})  # memory with elements at the beginning
 _THREADS = frozenset({ParallelType.block_x, ParallelType.block_y})
 _TOGETHER = frozenset({Scope.BLOCK, Scope.CLUSTER})  # scopes whose threads wait for one another
@@ -227,7 +227,7 @@ class _PhaseVerifier:
         if buffer.name in self._outside:
             self._fail(statement, f"writes to {buffer.name}, which iterations that cores share have in common")
         self._written.add(buffer.name)
-        if buffer.role in _OF_THREADS and (self._divides is not None or any(map(self._varies, terms))):
+        if buffer.role in OF_A_THREAD and (self._divides is not None or any(map(self._varies, terms))):
             self._varying.add(buffer.name)
 
     def _check(self, statement: Statement, buffer: Buffer) -> None:

@@ -444,7 +444,7 @@ def _axes_behind(statements: tuple[ir.Statement, ...], axes: Sequence[Axis]) -> 
     behind = {axis.name: frozenset((axis.name,)) for axis in axes}
     for statement in ir.walk(statements):
         if isinstance(statement, ir.Let):
-            read = (term.name for term in statement.value.walk() if isinstance(term, Var))
+            read = ir.variables_in([statement.value])
             behind[statement.name] = frozenset().union(*(behind.get(name, ()) for name in read))
     return behind
 
