@@ -3,7 +3,7 @@
 `common_gate` has the checks that all schedulers with kernels share (nvFuser: Schedule::canSchedule).
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, final, runtime_checkable
 
@@ -11,7 +11,7 @@ from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import MONOTONE, ReasonCode
 from fuser_lab.cost.verdict import Param, SchedulerType, Verdict, reason, refuse
 from fuser_lab.errors import ArgumentTypeError, ScheduleError
-from fuser_lab.ir import Fusion
+from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.parameters import NestChoice, choose_loops
 from fuser_lab.schedule.state import LoopSchedule, Refused, Space
@@ -85,6 +85,20 @@ def refusal_of_reductions(
         return no(scheduler, ReasonCode.NO_TENSOR_INPUT)
     refusal = facts.first_broken(rules(facts))
     return None if refusal is None else refusal_verdict(scheduler, refusal)
+
+
+def reference_without_reductions(
+    scheduler: SchedulerType, facts: CandidateFacts, rules: Iterable[Refusal | None],
+) -> TensorView | Verdict:
+    """Return the output whose loops reach all axes, or the refusal of a candidate with a reduction or by a rule."""
+    reduction = facts.reduction
+    if reduction is not None:
+        return no(scheduler, ReasonCode.HAS_REDUCTION, reduction.name, tensor=reduction.name, op=reduction.op)
+    refusal = facts.first_broken(rules)
+    if refusal is not None:
+        return refusal_verdict(scheduler, refusal)
+    reference = facts.reference
+    return reference if isinstance(reference, TensorView) else refusal_verdict(scheduler, reference)
 
 
 @dataclass(frozen=True, slots=True)

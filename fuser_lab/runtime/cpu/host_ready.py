@@ -20,7 +20,7 @@ from fuser_lab.codegen.kernel_ir import Phase
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Scalar
 from fuser_lab.process.host_memory import keep_freed_memory
-from fuser_lab.runtime.arrays import TORCH_OF, Unowned, empty_strided, storage_dtype, torch_module
+from fuser_lab.runtime.arrays import TORCH_OF, Memory, empty_strided, storage_dtype, torch_module
 from fuser_lab.runtime.binding import Slot
 from fuser_lab.runtime.cpu.launcher import HostCall
 from fuser_lab.runtime.cpu.tensor_words import can_read_tensors
@@ -404,8 +404,8 @@ class HostRuns(KeptRuns):
 
 def _pointing(array: Any) -> Any:
     """Return an array of the same form that owns no memory and can point anywhere."""
-    same = np.asarray(Unowned(array.__array_interface__["data"][0], array.shape, array.strides, f"|V{array.itemsize}"))
-    return same.view(array.dtype)
+    address, kind = array.__array_interface__["data"][0], f"|V{array.itemsize}"
+    return np.asarray(Memory(None, address, array.shape, kind, array.strides)).view(array.dtype)
 
 
 def movable(dtype: DataType) -> tuple[Any, ctypes.c_void_p]:
