@@ -18,8 +18,7 @@ from fuser_lab.plan import Segment
 from fuser_lab.plan.requests import request_of
 from fuser_lab.runtime.plan import executor
 from fuser_lab.runtime.plan.executor import PreparedPlan
-from fuser_lab.schedule.base import Heuristics, Propose, RuledScheduler
-from fuser_lab.schedule.open import OpenScheduler
+from fuser_lab.schedule.base import Heuristics, OtherVerdicts, Propose
 from fuser_lab.schedule.parameters import LoopChange
 
 
@@ -63,7 +62,7 @@ def proposers() -> Mapping[SchedulerType, Propose]:
         for entry in vars(import_module(module.name)).values():
             if not isinstance(entry, type) or not issubclass(entry, Heuristics):
                 continue
-            if entry.propose is not Heuristics.propose and entry not in {RuledScheduler, OpenScheduler}:
+            if entry.propose is not Heuristics.propose and not issubclass(entry, OtherVerdicts):
                 proposed[entry().type] = entry().propose
     return proposed
 

@@ -10,11 +10,11 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from fuser_lab.codegen.cpu_common import cells, chunk, clear, outer_loop, partials, running_sums
-from fuser_lab.codegen.cpu_rows import RowMemory, RowPlan, allocate_saved, know_row, write_row
+from fuser_lab.codegen.cpu_common import chunk, clear, outer_loop, partials, running_sums, scratch_of
+from fuser_lab.codegen.cpu_rows import RowMemory, RowPlan, know_row, write_row
 from fuser_lab.codegen.cpu_tiles import blocks_up, by_registers
-from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Launch, Phase, Role, Store, Transpose
-from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, close_folds, open_loop, write_point, written_phase
+from fuser_lab.codegen.kernel_ir import Buffer, Launch, Phase, Store, Transpose
+from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, cells, close_folds, open_loop, write_point, written_phase
 from fuser_lab.codegen.values import Values
 from fuser_lab.codegen.vector_widths import SMALL
 from fuser_lab.cost.planned_cpu import LINE, SIDE
@@ -97,17 +97,12 @@ def _bands(plan: BandPlan, code: PhaseCode) -> Launch:
     count, wide = facts.space.rows, plan.wide
     with ExitStack() as stack:
         group = open_loop(values, stack, "group", -(-count // plan.height), outer_loop(plan.rows.nest))
-        tiles = {
-            tv: Buffer(name=f"{tv.name}_band", dtype=tv.dtype.compute, size=wide * plan.pitch, role=Role.SCRATCH)
-            for tv in plan.across
-        }
+        saved = scratch_of(values, plan.rows.saved, "row", facts.space.depth)
+        tiles = scratch_of(values, plan.across, "band", wide * plan.pitch)
         read = {
-            dtype: Buffer(name=f"part_{dtype.name.lower()}", dtype=dtype, size=plan.columns * wide, role=Role.SCRATCH)
+            dtype: values.allocate(f"part_{dtype.name.lower()}", dtype, plan.columns * wide)
             for dtype in dict.fromkeys(tile.dtype for tile in tiles.values()) if by_registers(dtype)
         }
-        saved = allocate_saved(plan.rows, values, facts.space.depth)
-        for buffer in (*tiles.values(), *read.values()):
-            values.emit(Alloc(buffer=buffer))
         first, last = chunk(values, group, plan.height, count, guarded=True)
         band = _Band(first=first, last=last, tiles=tiles, read=read)
         if plan.rows.is_one_pass:

@@ -14,6 +14,7 @@ from fuser_lab.codegen.nest_writing import (
     ZERO,
     PhaseCode,
     Places,
+    cells,
     close_folds,
     folds_of,
     open_loop,
@@ -178,7 +179,7 @@ def _blocks(plan: ColumnPlan, code: PhaseCode) -> Launch:
         for number, step in enumerate(plan.passes):
             block = _write_pass(plan, code, step, block, totals, subtotals, is_last=number + 1 == len(plan.passes))
         with _each_column(plan, code, block, pinned=True) as (slot, c, places):
-            folds = cpu.cells(totals, slot)
+            folds = cells(totals, slot)
             if split > 1:
                 row = values.simplify(part * facts.space.rows + i * run + c)
                 store_parts(values, parts_of(plan.nest), folds, row)
@@ -197,23 +198,23 @@ def _write_pass(
     values, size = code.values, plan.nest.choice.schedule.partial
     block, sums = _with_ahead(plan, code, step, block), {expr: totals[expr] for expr in step.reductions}
     with _each_column(plan, code, block) as (slot, _, _):
-        cpu.clear(values, cpu.cells(sums, slot))
+        cpu.clear(values, cells(sums, slot))
     if not plan.has_subtotals or not sums:
         _write_rows(plan, code, step, block, sums)
         return replace(block, done={**block.done, **sums})
     parts = {expr: subtotals[expr] for expr in sums}
     with values.loop("q_block", -(-plan.length // size), ParallelType.serial) as number:
         with _each_column(plan, code, block) as (slot, _, _):
-            cpu.clear(values, cpu.cells(parts, slot))
+            cpu.clear(values, cells(parts, slot))
         low = cpu.index_variable(values, "low", values.simplify(block.begin + number * size))
         _write_rows(plan, code, step, replace(block, begin=low, end=apply("min", low + size, block.end)), parts)
         with _each_column(plan, code, block) as (slot, _, _):
-            for fold in cpu.cells(sums, slot):
+            for fold in cells(sums, slot):
                 update(values, fold, Load(parts[fold.expr].dtype, parts[fold.expr], slot))
     if not is_last:
         # Later passes read the results for each element.
         with _each_column(plan, code, block) as (slot, _, _):
-            for fold in cpu.cells(sums, slot):
+            for fold in cells(sums, slot):
                 buffer = parts[fold.expr]
                 total = cast(fold.total, buffer.dtype)
                 values.emit(Store(buffer=buffer, position=slot, origin=fold.expr.name, value=total))
@@ -226,7 +227,7 @@ def _with_ahead(plan: ColumnPlan, code: PhaseCode, step: cpu.Pass, block: _Block
         return block
     buffers = cpu.scratch_of(code.values, step.ahead, "columns", plan.nest.choice.schedule.tile)
     with _each_column(plan, code, block) as (slot, _, places):
-        close_folds(code, cpu.cells(block.done, slot), places)
+        close_folds(code, cells(block.done, slot), places)
         cpu.write_ahead(code, buffers, places, slot)
     return replace(block, ahead={**block.ahead, **buffers})
 
@@ -240,12 +241,12 @@ def _write_rows(
     ) as q:
         around = code.flat(code.nest.reduced, q)
         with _each_column(plan, code, block) as (slot, _, places):
-            close_folds(code, cpu.cells(block.done, slot), places)
+            close_folds(code, cells(block.done, slot), places)
             cpu.know_ahead(code, block.ahead, places, slot)
             here, element = {**places, **around}, code.values.simplify(q * plan.nest.choice.schedule.tile + slot)
             cpu.know_ahead(code, {tv: block.elements[tv] for tv in step.restored}, here, element)
             saved = {tv: block.elements[tv] for tv in step.saved}
-            write_point(code, here, cpu.cells(sums, slot), step.stored, saved, element)
+            write_point(code, here, cells(sums, slot), step.stored, saved, element)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Load, Role, Store
+from fuser_lab.codegen.kernel_ir import Buffer, Load, Store
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_writing import Fold, PhaseCode, Places, folds_of, open_loop, update
 from fuser_lab.codegen.values import Values, call_text
@@ -35,15 +35,13 @@ class Pass:
 
 def passes_of(plan: NestPlan) -> tuple[Pass, ...]:
     """Return the passes over the points of a nest, in which no value is kept between passes."""
-    nest, levels = plan.facts.nest, plan.facts.levels
+    facts = plan.facts
     return tuple(
         Pass(
-            reductions=tuple(expr for expr in nest.reductions if levels.get(expr.inputs[0], 0) == number),
-            stored=tuple(tv for tv in nest.full if levels.get(tv, 0) == number),
-            unscanned=tuple(expr for expr in nest.scans if levels.get(expr.inputs[0], 0) == number),
-            scanned=tuple(expr for expr in nest.scans if levels[expr.out] <= number),
+            reductions=facts.reductions_in(number), stored=facts.stored_in(number), unscanned=facts.scans_in(number),
+            scanned=tuple(expr for expr in facts.nest.scans if facts.levels[expr.out] <= number),
         )
-        for number in range(plan.facts.passes)
+        for number in range(facts.passes)
     )
 
 
@@ -150,20 +148,13 @@ def running_sums(
     plan: NestPlan, values: Values, size: int, suffix: str, *, wide: bool = False,
 ) -> dict[Expr, Buffer]:
     """Allocate running values of all reductions: totals of subtotals if ``wide``."""
-    sums = {}
-    for fold in folds_of(plan.facts.nest.reductions):
-        dtype = total_type(plan, fold) if wide else fold.identity.dtype
-        buffer = Buffer(name=f"{fold.expr.name}_{suffix}", dtype=dtype, size=max(size, 1), role=Role.SCRATCH)
-        values.emit(Alloc(buffer=buffer, origin=fold.expr.name))
-        sums[fold.expr] = buffer
-    return sums
-
-
-def cells(sums: Mapping[Expr, Buffer], slot: Term) -> list[Fold]:
-    """Return reductions whose running values are elements of scratch memory."""
-    return [
-        replace(fold, total=Load(sums[fold.expr].dtype, sums[fold.expr], slot)) for fold in folds_of(tuple(sums))
-    ]
+    return {
+        fold.expr: values.allocate(
+            f"{fold.expr.name}_{suffix}", total_type(plan, fold) if wide else fold.identity.dtype, max(size, 1),
+            origin=fold.expr.name,
+        )
+        for fold in folds_of(plan.facts.nest.reductions)
+    }
 
 
 def clear(values: Values, folds: Sequence[Fold]) -> None:
@@ -189,12 +180,7 @@ def scratch_of(
     values: Values, tensors: Sequence[TensorView], suffix: str, size: int,
 ) -> dict[TensorView, Buffer]:
     """Allocate scratch memory for elements of tensors, in the dtypes in which they are computed."""
-    buffers = {
-        tv: Buffer(name=f"{tv.name}_{suffix}", dtype=tv.dtype.compute, size=size, role=Role.SCRATCH) for tv in tensors
-    }
-    for buffer in buffers.values():
-        values.emit(Alloc(buffer=buffer))
-    return buffers
+    return {tv: values.allocate(f"{tv.name}_{suffix}", tv.dtype.compute, max(size, 1)) for tv in tensors}
 
 
 def write_ahead(code: PhaseCode, buffers: Mapping[TensorView, Buffer], places: Places, slot: Term) -> None:

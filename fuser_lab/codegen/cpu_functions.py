@@ -71,7 +71,7 @@ loop(c, 64, serial, let(t0, T0[c]), let(t1, t0 * 0.5), let(t2, t1 + t0), store(T
 
 def with_named_constants(body: ir.Block) -> ir.Block:
     """Return a phase's body in which constants are variables that are assigned first, if there are many."""
-    used = {term.name for inside in ir.walk(body) for term in ir.every_term(inside) if isinstance(term, Var)}
+    used = ir.variables_read(body)
     used |= {s.name if isinstance(s, ir.Let) else s.var for s in ir.walk(body) if isinstance(s, ir.Let | ir.Loop)}
     return _with_names(body, (name for name in map("c{}".format, itertools.count()) if name not in used))
 

@@ -12,7 +12,7 @@ from fuser_lab.codegen import cpu_common as cpu
 from fuser_lab.codegen.column_sums import column_index, rows_each
 from fuser_lab.codegen.cpu_scans import open_row_scans, write_row_scan
 from fuser_lab.codegen.index_math import substitute
-from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Launch, Load, Phase, Role, Store
+from fuser_lab.codegen.kernel_ir import Buffer, Launch, Load, Phase, Store
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_facts import extent_of
 from fuser_lab.codegen.nest_writing import (
@@ -20,6 +20,7 @@ from fuser_lab.codegen.nest_writing import (
     Fold,
     PhaseCode,
     Places,
+    cells,
     close_folds,
     folds_of,
     open_loop,
@@ -120,17 +121,6 @@ def _results_read_back(nest: NestPlan, saved: Sequence[Saved]) -> tuple[TensorVi
     )
 
 
-def allocate_saved(plan: RowPlan, values: Values, size: int) -> dict[TensorView, Buffer]:
-    """Allocate scratch memory for the values of a row that passes keep."""
-    buffers = {}
-    for tensor in plan.saved:
-        buffers[tensor] = Buffer(
-            name=f"{tensor.name}_row", dtype=tensor.dtype.compute, size=max(size, 1), role=Role.SCRATCH,
-        )
-        values.emit(Alloc(buffer=buffers[tensor]))
-    return buffers
-
-
 def write_row(
     plan: RowPlan, code: PhaseCode, row: Term, memory: RowMemory, sums: Mapping[Expr, Buffer] | None = None,
 ) -> None:
@@ -158,7 +148,7 @@ def write_pass(
         for scan in (memory.scans[expr] for expr in step.unscanned):
             code.values.put(scan.elements, place, operand(code, scan.expr, here), scan.expr.name)
         if sums:
-            write_point(code, here, cpu.cells({expr: sums[expr] for expr in step.added}, place), (), {}, slot)
+            write_point(code, here, cells({expr: sums[expr] for expr in step.added}, place), (), {}, slot)
     return folds
 
 
@@ -212,22 +202,17 @@ def _in_lanes(
         start = cpu.index_variable(values, "low", values.simplify(block * size))
         stop = apply("min", start + size, index(outer))
     lanes = {
-        fold.expr: Buffer(
-            name=values.fresh(f"{fold.name}_lanes"), dtype=fold.identity.dtype, size=run, role=Role.SCRATCH,
-        )
-        for fold in folds
+        fold.expr: values.allocate(values.fresh(f"{fold.name}_lanes"), fold.identity.dtype, run) for fold in folds
     }
     stack.enter_context(_added_lanes(values, folds, lanes))
     q = stack.enter_context(values.loop("q", stop, ParallelType.serial, start=start, largest=outer))
     r = stack.enter_context(values.loop("r", run, ParallelType.vectorize))
-    return cpu.cells(lanes, r), q, r
+    return cells(lanes, r), q, r
 
 
 @contextmanager
 def _added_lanes(values: Values, folds: Sequence[Fold], lanes: Mapping[Expr, Buffer]) -> Iterator[None]:
-    """Allocate and clear a running value for each element of a run; combine them at the end."""
-    for buffer in lanes.values():
-        values.emit(Alloc(buffer=buffer))
+    """Clear a running value for each element of a run; combine them at the end."""
     (run,) = {buffer.size for buffer in lanes.values()}
     with values.loop("r", run, ParallelType.vectorize) as r:
         for fold in folds:
@@ -281,7 +266,7 @@ def _row_memory(plan: RowPlan, code: PhaseCode) -> RowMemory:
     """Allocate scratch memory for the values of a row that passes keep, and for scans between them."""
     values, depth, nest = code.values, plan.nest.facts.space.depth, plan.nest.facts.nest
     scans = open_row_scans(values, nest.scans, depth) if nest.scans else {}
-    return RowMemory(saved=allocate_saved(plan, values, depth), scans=scans)
+    return RowMemory(saved=cpu.scratch_of(values, plan.saved, "row", depth), scans=scans)
 
 
 def _rows(plan: RowPlan, write: Callable[[RowPlan, PhaseCode, Term, RowMemory], None], code: PhaseCode) -> Launch:
@@ -314,7 +299,7 @@ def _staged_rows(plan: RowPlan, code: PhaseCode) -> Launch:
         # The size is for any number of rows, so that kernels for others are the same.
         most = max(grain, PARTIAL_ELEMENTS // space.depth)
         totals = cpu.running_sums(plan.nest, values, most, "rows", wide=True)
-        saved = allocate_saved(plan, values, most * space.depth)
+        saved = cpu.scratch_of(values, plan.saved, "row", most * space.depth)
         done: dict[Expr, Buffer] = {}
         ahead: dict[TensorView, Buffer] = {}
 
@@ -322,7 +307,7 @@ def _staged_rows(plan: RowPlan, code: PhaseCode) -> Launch:
         def each_row(kind: ParallelType) -> Iterator[tuple[Places, Term]]:
             with values.loop("row", stop, kind, start=start, largest=space.rows, pinned=True) as row:
                 places, slot = code.flat(code.nest.kept, row), values.simplify(row - start)
-                close_folds(code, cpu.cells(done, slot), places)
+                close_folds(code, cells(done, slot), places)
                 cpu.know_ahead(code, ahead, places, slot)
                 yield places, slot
 
@@ -400,14 +385,14 @@ def _rows_with_column_sums(plan: RowPlan, code: PhaseCode) -> Launch:
     each = rows_each(plan.nest.choice.schedule, space.rows)
     with ExitStack() as stack:
         band = stack.enter_context(values.loop("band", -(-space.rows // each), cpu.outer_loop(plan.nest), pinned=True))
-        memory = RowMemory(saved=allocate_saved(plan, values, space.depth))
+        memory = RowMemory(saved=cpu.scratch_of(values, plan.saved, "row", space.depth))
         folds = folds_of(plan.nest.facts.column_sums)
-        sums: dict[Expr, Buffer] = {}
-        for fold in folds:
-            sums[fold.expr] = Buffer(
-                name=f"{fold.expr.name}_sums", dtype=fold.identity.dtype, size=space.depth, role=Role.SCRATCH,
+        sums = {
+            fold.expr: values.allocate(
+                f"{fold.expr.name}_sums", fold.identity.dtype, space.depth, origin=fold.expr.name,
             )
-            values.emit(Alloc(buffer=sums[fold.expr], origin=fold.expr.name))
+            for fold in folds
+        }
         with values.loop("c", space.depth, ParallelType.vectorize) as c:
             for fold in folds:
                 values.emit(Store(buffer=sums[fold.expr], position=c, value=fold.identity, origin=fold.expr.name))
@@ -419,8 +404,6 @@ def _rows_with_column_sums(plan: RowPlan, code: PhaseCode) -> Launch:
             for expr, buffer in sums.items():
                 column = tuple(substitute(i, here) for i in column_index(nest, expr))
                 part = plan.nest.column_parts[expr]
-                position = values.simplify(part.layout.position((band, *values.simplified(column))))
-                values.emit(Store(
-                    buffer=part.buffer, position=position, value=Load(buffer.dtype, buffer, c), origin=expr.name,
-                ))
+                position = part.layout.position((band, *values.simplified(column)))
+                values.put(part.buffer, position, Load(buffer.dtype, buffer, c), expr.name)
     return Launch()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from fuser_lab.codegen.cpu_common import chunk, index_variable, outer_loop
-from fuser_lab.codegen.kernel_ir import Launch, Load, Phase, Scan, Scope, Store
+from fuser_lab.codegen.kernel_ir import Launch, Load, Phase, Scope, Store
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_facts import extent_of
 from fuser_lab.codegen.nest_writing import (
@@ -88,10 +88,7 @@ def write_row_scan(values: Values, scan: Running, carry: Var, depth: int) -> Non
     if depth < parts * each:
         with values.loop("rest", parts * each, ParallelType.serial, start=index(depth)) as rest:
             values.put(scan.elements, rest, scan.identity)
-    values.emit(Scan(
-        buffer=scan.elements, parts=parts, each=each, carry=carry, fn=scan.fn, identity=scan.identity.value,
-        scope=Scope.THREAD, origin=scan.expr.name,
-    ))
+    values.emit(scan.over(parts, each, carry, Scope.THREAD))
 
 
 def write_scanned_rows(plan: ScanPlan) -> Iterator[Phase]:
@@ -137,10 +134,7 @@ def _write_sections(plan: ScanPlan, code: PhaseCode, places: Places, folds: Sequ
         for level in levels:
             _write_operands(code, level, earlier, places, (start, stop), depth)
             for scan in level:
-                values.emit(Scan(
-                    buffer=scan.elements, parts=plan.parts, each=plan.each, carry=carried[scan.expr], fn=scan.fn,
-                    identity=scan.identity.value, scope=Scope.THREAD, origin=scan.expr.name,
-                ))
+                values.emit(scan.over(plan.parts, plan.each, carried[scan.expr], Scope.THREAD))
             earlier += level
         # The totals of a section are added up before they are added to those of the row, which bounds their errors.
         parts = open_folds(values, code.nest.reductions)

@@ -6,9 +6,9 @@ is in a branch, and the factors of its channel with it. The element in the middl
 
 from collections import defaultdict
 
-from fuser_lab.codegen.kernel_ir import Block, If, Let, Load, Role, map_blocks, walk
+from fuser_lab.codegen.kernel_ir import Block, If, Let, Load, Role, map_blocks, variables_in, walk
 from fuser_lab.codegen.rewrites import name_set_by, without
-from fuser_lab.ir.term import Term, Var
+from fuser_lab.ir.term import Term
 
 EXAMPLE = """
 loop(
@@ -44,7 +44,7 @@ def _early(block: Block) -> tuple[Let, ...]:
             case If():
                 in_branches |= {s.name for s in walk((statement,)) if isinstance(s, Let)}
             case Let(name=name, value=value) if name in in_branches and name not in early:
-                read = {term.name for term in value.walk() if isinstance(term, Var)}
+                read = variables_in([value])
                 has_operands = _is_of_inputs(value) and read.isdisjoint(assigned.keys() - early.keys())
                 if has_operands and set(assigned[name]) == {value}:
                     early[name] = statement

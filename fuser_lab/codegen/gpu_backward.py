@@ -14,7 +14,7 @@ from functools import partial
 
 from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.codegen.column_sums import column_index, rows_each
-from fuser_lab.codegen.gpu_columns import combined_lines
+from fuser_lab.codegen.gpu_columns import combined_lines, met_in_block
 from fuser_lab.codegen.gpu_common import (
     bound,
     each_neighbour,
@@ -36,7 +36,8 @@ from fuser_lab.codegen.gpu_row_steps import (
     load_row,
     place_in_row,
 )
-from fuser_lab.codegen.gpu_rows import at_row, copied_across, passes_over, row_plan
+from fuser_lab.codegen.gpu_rows import at_row, load_if_any, passes_over, row_plan
+from fuser_lab.codegen.gpu_staged_rows import copied_across
 from fuser_lab.codegen.index_math import ACCESS_BYTES, substitute
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_writing import Fold, PhaseCode, Places, folds_of, open_loop, update, write_point
@@ -144,7 +145,11 @@ def _rows_of_blocks(plan: BackwardPlan, code: PhaseCode) -> ir.Launch:
                     values.emit(ir.Barrier())
         with ExitStack() as inner:
             if plan.height > 1:
-                met = _meet(plan, values, thread)
+                met = met_in_block(
+                    values, partial(_sums_at, plan, values, thread), plan.row.steps * width,
+                    lambda k: k * (lanes * plan.height) + thread, plan.row.steps * width * lanes * plan.height,
+                    name="k",
+                )
                 inner.enter_context(values.guard(apply("eq", line, 0)))
                 _add_lines(plan, values, lane, met)
             step = open_rounds(values, inner, "step", plan.row.steps)
@@ -181,20 +186,9 @@ def _sum_at(plan: BackwardPlan, values: Values, column: ColumnSum, thread: Term,
     return ir.Load(column.buffer.dtype, column.buffer, slot)
 
 
-def _meet(plan: BackwardPlan, values: Values, thread: Term) -> dict[Expr, ir.Buffer]:
-    """Write the sums of all threads of a block to shared memory."""
-    size, met = plan.row.steps * plan.row.width, dict[Expr, ir.Buffer]()
-    threads = plan.row.nest.schedule.threads[0] * plan.height
-    for column in plan.sums:
-        expr, dtype = column.fold.expr, column.buffer.dtype
-        met[expr] = ir.Buffer(name=f"{expr.name}_lines", dtype=dtype, size=size * threads, role=ir.Role.SHARED)
-        values.emit(ir.Alloc(buffer=met[expr], origin=expr.name))
-        with each_round(values, "k", size) as k:
-            values.put(
-                met[expr], values.simplify(k * threads + thread), _sum_at(plan, values, column, thread, k), expr.name,
-            )
-    values.emit(ir.Barrier())
-    return met
+def _sums_at(plan: BackwardPlan, values: Values, thread: Term, slot: Term) -> list[Fold]:
+    """Return the sums of one of a thread's columns."""
+    return [replace(column.fold, total=_sum_at(plan, values, column, thread, slot)) for column in plan.sums]
 
 
 def _add_lines(plan: BackwardPlan, values: Values, lane: Term, met: Mapping[Expr, ir.Buffer]) -> None:
@@ -235,17 +229,14 @@ def _load_shared_by_rows(plan: BackwardPlan, row: Row) -> dict[TensorView, ir.Bu
 
 def _load_first(plan: BackwardPlan, row: Row, number: Term) -> dict[TensorView, ir.Buffer]:
     """Load the first row of a block into words for the row after the current one."""
-    values, count, (section,) = row.code.values, plan.row.facts.space.rows, row.sections
+    values, (section,) = row.code.values, row.sections
     if not plan.row.nest.schedule.unroll > 1:
         return {}
     following = {
         tv: words_of(values, tv, plan.row.steps * plan.row.width, "next_row") for tv in plan.following
     }
-    with values.guard(apply("lt", number, count)):
-        first = values.let("first", values.simplify(number))
-        with values.inlined({first.name: (0, count - 1)}):
-            loads = {tv: (plan.row.widths[tv], words) for tv, words in following.items()}
-            load_row(at_row(row, first), section, loads)
+    loads = {tv: (plan.row.widths[tv], words) for tv, words in following.items()}
+    load_if_any(row, section, "first", number, loads)
     return following
 
 
@@ -269,10 +260,6 @@ def _load_ahead(
                     buffer=following[tensor], position=slot, words=buffer, slot=slot, count=width,
                     width=min(ACCESS_BYTES // tensor.dtype.itemsize, width),
                 ))
-    after = values.simplify(number + plan.apart)
-    last = apply("lt", i, plan.each // plan.height - 1)
-    with values.guard(last), values.guard(apply("lt", after, plan.row.facts.space.rows)):
-        row_after = values.let("row_after", after)
-        with values.inlined({row_after.name: (0, plan.row.facts.space.rows - 1)}):
-            next_loads = {tv: (load[0], following[tv]) for tv, load in waiting.items()}
-            load_row(at_row(row, row_after), section, next_loads)
+    next_loads = {tv: (load[0], following[tv]) for tv, load in waiting.items()}
+    with values.guard(apply("lt", i, plan.each // plan.height - 1)):
+        load_if_any(row, section, "row_after", values.simplify(number + plan.apart), next_loads)

@@ -9,14 +9,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 
 from fuser_lab.codegen.gpu_common import (
+    ElementsAt,
     bound,
     each_neighbour,
     each_round,
     fetch,
     gpu_phase,
     know_word,
+    looked_up,
     neighbours,
     open_lanes,
     open_lines,
@@ -24,7 +27,6 @@ from fuser_lab.codegen.gpu_common import (
     words_of,
 )
 from fuser_lab.codegen.gpu_facts import gpu_facts
-from fuser_lab.codegen.index_map import Index
 from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Phase, Role, VectorStore
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_facts import NestFacts
@@ -33,6 +35,7 @@ from fuser_lab.codegen.nest_writing import (
     Fold,
     PhaseCode,
     Places,
+    cells,
     close_folds,
     folds_of,
     open_folds,
@@ -51,7 +54,6 @@ from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Term, apply, index
 from fuser_lab.ir.transform import ParallelType
 
-_ElementsAt = Callable[[Places], list[tuple[TensorView, Index]]]
 # Opens loops over elements; returns the position in the nest, the thread's column, and a slot among the elements.
 _Visit = Callable[[ExitStack], tuple[Places, Term, Term]]
 _TOTAL_THREADS = crossover("gpu.columns.total_threads")
@@ -169,7 +171,9 @@ def _row_loops(plan: ColumnPlan, code: PhaseCode) -> Launch:
             return launch
         threads, across = lanes * height, lanes * width
         # The columns of one thread are strided and those of adjacent threads are adjacent, which avoids bank conflicts.
-        met = met_in_block(values, sums, lambda v: (line * width + v) * lanes + lane, threads * width)
+        met = met_in_block(
+            values, partial(cells, sums), width, lambda v: (line * width + v) * lanes + lane, threads * width,
+        )
         rounds = -(-across // threads)
         k = open_rounds(values, stack, "k", rounds)
         j = bound(values, stack, "j", k * threads + line * lanes + lane, across, rounds * threads)
@@ -208,21 +212,13 @@ def _store_results(results: Results, code: PhaseCode, folds: Sequence[Fold], pla
 
 def running_values(values: Values, exprs: Sequence[Expr], size: int) -> dict[Expr, Buffer]:
     """Allocate the running values of reductions and set them to the identity."""
-    totals = {}
-    for expr in exprs:
-        buffer = Buffer(name=f"{expr.name}_sums", dtype=expr.out.dtype.compute, size=size, role=Role.SCRATCH)
-        values.emit(Alloc(buffer=buffer, origin=expr.name))
-        totals[expr] = buffer
+    totals = {
+        expr: values.allocate(f"{expr.name}_sums", expr.out.dtype.compute, size, origin=expr.name) for expr in exprs
+    }
     for fold in folds_of(exprs):
         with each_round(values, "v", size) as v:
             values.put(totals[fold.expr], v, fold.identity, fold.expr.name)
     return totals
-
-
-def cells(sums: Mapping[Expr, Buffer], place: Term) -> list[Fold]:
-    """Return reductions with the running value of one of a thread's columns."""
-    folds = folds_of(tuple(sums))
-    return [replace(fold, total=Load(sums[fold.expr].dtype, sums[fold.expr], place)) for fold in folds]
 
 
 # Rows are traversed
@@ -260,11 +256,8 @@ def values_of_columns(
     code: PhaseCode, tensors: Sequence[TensorView], width: int, g: Term, earlier: Mapping[Expr, Buffer] = _NO_SUMS,
 ) -> dict[TensorView, Buffer]:
     """Compute the values of a thread's columns that its rows share, given the results of earlier passes."""
-    values, buffers = code.values, {}
-    for tensor in tensors:
-        name = values.fresh(f"{tensor.name}_column")
-        buffers[tensor] = Buffer(name=name, dtype=tensor.dtype.compute, size=width, role=Role.SCRATCH)
-        values.emit(Alloc(buffer=buffers[tensor]))
+    values = code.values
+    buffers = {tv: values.allocate(values.fresh(f"{tv.name}_column"), tv.dtype.compute, width) for tv in tensors}
     if buffers:
         with each_neighbour(values, width) as v:
             here = neighbours(code, code.nest.kept, width, g, v)
@@ -281,7 +274,7 @@ def _some_rows(
     """Write a few rows of a thread, loads first."""
     nest, values, space = code.nest, code.values, plan.results.nest.facts.space
     width, given_before = plan.results.nest.schedule.vector, dict(code.values.given)
-    taken = list[tuple[_ElementsAt, list[Buffer]]]()
+    taken = list[tuple[ElementsAt, list[Buffer]]]()
     side = space.window if plan.lines or plan.written else 1
     made = {tv: words_of(values, tv, rows.count * width, "line") for tv in plan.written}
 
@@ -317,7 +310,7 @@ def _some_rows(
                 values.know(tensor, at, Load(buffer.dtype, buffer, slot))
         return here, v, slot
 
-    for elements_at in _looked_up(plan, code):
+    for elements_at in chain.from_iterable(looked_up(code, gpu_facts(plan.results.nest.facts), plan.lookups)):
         taken.append((elements_at, _take(code, elements_at, visit, rows.count * width)))
 
     if plan.results.online:
@@ -338,23 +331,7 @@ def _some_rows(
     values.given = given_before
 
 
-def _looked_up(plan: ColumnPlan, code: PhaseCode) -> Iterator[_ElementsAt]:
-    """Yield what is read in advance at a point of the nest: in turns, positions that are data and elements there."""
-    values, nest, facts = code.values, code.nest, gpu_facts(plan.results.nest.facts)
-    for depth in sorted(set(plan.lookups.values())):
-        exprs = [expr for expr, level in plan.lookups.items() if level == depth]
-
-        def positions(here: Places, exprs: list[Expr] = exprs) -> list[tuple[TensorView, Index]]:
-            reads = (read for expr in exprs for read in facts.positions(expr, nest.at(expr.out, here)))
-            return list(dict.fromkeys((read.tensor, values.simplified(read.index)) for read in reads))
-
-        def results(here: Places, exprs: list[Expr] = exprs) -> list[tuple[TensorView, Index]]:
-            return [(expr.out, values.simplified(nest.at(expr.out, here))) for expr in exprs]
-
-        yield from (positions, results)
-
-
-def _take(code: PhaseCode, elements_at: _ElementsAt, visit: _Visit, size: int) -> list[Buffer]:
+def _take(code: PhaseCode, elements_at: ElementsAt, visit: _Visit, size: int) -> list[Buffer]:
     """Write the loop that reads some elements of a few rows; return the memory of each."""
     values, allocated, buffers = code.values, len(code.values.scope.body), list[Buffer]()
     with ExitStack() as stack:
@@ -375,11 +352,9 @@ def _add_exponentials(
     """Write the maxima of a few rows, then add their exponentials to sums relative to these maxima."""
     values, expr = code.values, next(iter(sums))
     seen, origin = (
-        Buffer(name=values.fresh(f"{expr.name}_{word}"), dtype=sums[expr].dtype, size=width, role=Role.SCRATCH)
+        values.allocate(values.fresh(f"{expr.name}_{word}"), sums[expr].dtype, width, origin=expr.name)
         for word in ("seen", "origin")
     )
-    for buffer in (seen, origin):
-        values.emit(Alloc(buffer=buffer, origin=expr.name))
     with each_round(values, "v", width) as v:
         largest, total = cells(sums, v)
         values.put(seen, v, largest.total, expr.name)
@@ -405,16 +380,19 @@ def _add_exponentials(
 
 
 def met_in_block(
-    values: Values, sums: Mapping[Expr, Buffer], place: Callable[[Term], Term], size: int,
+    values: Values, folds_at: Callable[[Term], Sequence[Fold]], count: int, place: Callable[[Term], Term], size: int,
+    *, name: str = "v",
 ) -> dict[Expr, Buffer]:
-    """Write the running values of all threads of a block to shared memory, the ``v``-th of a thread at ``place(v)``."""
+    """Write the running values of all threads of a block to shared memory.
+
+    A thread has ``count`` of each reduction: ``folds_at(v)`` has the ``v``-th, which is written at ``place(v)``.
+    """
     met = {}
-    for expr, buffer in sums.items():
-        shared = Buffer(name=f"{expr.name}_lines", dtype=buffer.dtype, size=size, role=Role.SHARED)
-        values.emit(Alloc(buffer=shared, origin=expr.name))
-        with each_round(values, "v", buffer.size) as v:
-            values.put(shared, place(v), Load(buffer.dtype, buffer, v), expr.name)
-        met[expr] = shared
+    for number, fold in enumerate(folds_at(ZERO)):
+        expr = fold.expr
+        met[expr] = values.allocate(f"{expr.name}_lines", fold.total.dtype, size, Role.SHARED, origin=expr.name)
+        with each_round(values, name, count) as v:
+            values.put(met[expr], place(v), folds_at(v)[number].total, expr.name)
     values.emit(Barrier())
     return met
 
@@ -486,7 +464,7 @@ def _totals(results: Results, code: PhaseCode) -> Launch:
 
         _add_up(values, folds, visit, online=results.online)
         if height > 1:
-            met = _met_totals(values, folds, line * lanes + lane, height * lanes)
+            met = met_in_block(values, lambda _: folds, 1, lambda _: line * lanes + lane, height * lanes)
             stack.enter_context(values.guard(apply("eq", line, 0)))
         c = bound(values, stack, "c", block * lanes + lane, count, blocks * lanes)
         if height > 1:
@@ -494,14 +472,3 @@ def _totals(results: Results, code: PhaseCode) -> Launch:
         _store_results(results, code, folds, code.flat(code.nest.kept, c))
     return Launch(blocks=blocks, threads=(lanes, height))
 
-
-def _met_totals(values: Values, folds: Sequence[Fold], place: Term, size: int) -> dict[Expr, Buffer]:
-    """Write a total of each thread of a block to shared memory."""
-    met = {}
-    for fold in folds:
-        shared = Buffer(name=f"{fold.expr.name}_lines", dtype=fold.total.dtype, size=size, role=Role.SHARED)
-        values.emit(Alloc(buffer=shared, origin=fold.expr.name))
-        values.put(shared, place, fold.total, fold.expr.name)
-        met[fold.expr] = shared
-    values.emit(Barrier())
-    return met

@@ -1,6 +1,6 @@
 """The common parts of GPU kernels with reductions: guarded indices, early loads, reductions over threads."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -8,6 +8,8 @@ from functools import partial
 import numpy as np
 
 from fuser_lab.codegen import kernel_ir as ir
+from fuser_lab.codegen.gpu_element_facts import GpuElementFacts
+from fuser_lab.codegen.index_map import Index
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_facts import NestFacts
 from fuser_lab.codegen.nest_writing import ZERO, Fold, PhaseCode, Places, open_loop, written_phase
@@ -15,13 +17,14 @@ from fuser_lab.codegen.nests import Axis
 from fuser_lab.codegen.values import Values
 from fuser_lab.cost.device import WARP
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir import Fusion, TensorView, Val
+from fuser_lab.ir import Expr, Fusion, TensorView, Val
 from fuser_lab.ir.term import COMPARISONS, Apply, Const, Term, Var, apply
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.state import Evict, LoopSchedule, Style
 
 # What one of these returns: an index, and the condition under which values there are folded; None if all are.
 Named = Callable[[Values, ExitStack, str, Term, int, int], tuple[Var, Term | None]]
+ElementsAt = Callable[[Places], list[tuple[TensorView, Index]]]
 
 
 def gpu_phase(plan: NestPlan, suffix: str, write: Callable[[PhaseCode], ir.Launch]) -> ir.Phase:
@@ -109,11 +112,7 @@ def each_neighbour(values: Values, width: int) -> Iterator[Term]:
 
 def words_of(values: Values, tensor: TensorView, size: int, suffix: str, role: ir.Role = ir.Role.WORDS) -> ir.Buffer:
     """Allocate words for elements in their storage type."""
-    buffer = ir.Buffer(
-        name=values.fresh(f"{tensor.name}_{suffix}"), dtype=tensor.dtype, size=max(size, 1), role=role,
-    )
-    values.emit(ir.Alloc(buffer=buffer))
-    return buffer
+    return values.allocate(values.fresh(f"{tensor.name}_{suffix}"), tensor.dtype, max(size, 1), role)
 
 
 def load_group(
@@ -137,6 +136,30 @@ def fetch(
 def know_word(code: PhaseCode, tensor: TensorView, words: ir.Buffer, places: Places, slot: Term) -> None:
     """Make an element available from the words that hold it."""
     code.know(tensor, places, ir.Load(tensor.dtype, words, code.values.simplify(slot)))
+
+
+# Reads at positions that are data
+
+
+def looked_up(
+    code: PhaseCode, facts: GpuElementFacts, lookups: Mapping[Expr, int],
+) -> Iterator[tuple[ElementsAt, ElementsAt]]:
+    """Yield what is read in advance at a point of the nest: positions that are data, and the elements there.
+
+    ``lookups`` has how many look-ups precede each; those that precede no other come last.
+    """
+    values, nest = code.values, code.nest
+    for depth in sorted(set(lookups.values())):
+        exprs = [expr for expr, level in lookups.items() if level == depth]
+
+        def positions(here: Places, exprs: list[Expr] = exprs) -> list[tuple[TensorView, Index]]:
+            reads = (read for expr in exprs for read in facts.positions(expr, nest.at(expr.out, here)))
+            return list(dict.fromkeys((read.tensor, values.simplified(read.index)) for read in reads))
+
+        def results(here: Places, exprs: list[Expr] = exprs) -> list[tuple[TensorView, Index]]:
+            return [(expr.out, values.simplified(nest.at(expr.out, here))) for expr in exprs]
+
+        yield positions, results
 
 
 # Reductions over threads

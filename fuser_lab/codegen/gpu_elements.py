@@ -13,12 +13,12 @@ Loading a position and then its element is two waits in a row. Therefore several
 a branch in between: threads beyond the end repeat the first chunk and store nothing.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from fuser_lab.codegen.gpu_common import bound, gpu_phase
+from fuser_lab.codegen.gpu_common import ElementsAt, bound, gpu_phase, looked_up
 from fuser_lab.codegen.gpu_facts import gpu_facts
 from fuser_lab.codegen.index_map import Index
 from fuser_lab.codegen.index_math import variables
@@ -30,8 +30,6 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Apply, Term, Var, apply
 from fuser_lab.ir.transform import ParallelType
-
-_Elements = list[tuple[TensorView, Index]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,45 +125,33 @@ def _grid_stride(plan: ElementPlan, code: PhaseCode, stack: ExitStack, name: str
 
 
 def _looked_up(plan: ElementPlan, code: PhaseCode) -> Launch:
-    schedule, values, nest, facts = plan.nest.schedule, code.values, code.nest, gpu_facts(plan.nest.facts)
+    schedule = plan.nest.schedule
     with ExitStack() as stack:
-        block = open_loop(values, stack, "block", schedule.blocks, ParallelType.grid_x)
-        thread = open_loop(values, stack, "thread", schedule.threads[0], ParallelType.block_x)
-        for depth in range(1, max(plan.lookups.values()) + 1):
-            exprs = [expr for expr, level in plan.lookups.items() if level == depth]
-
-            def results(places: Places, exprs: list[Expr] = exprs) -> _Elements:
-                return [(expr.out, values.simplified(nest.at(expr.out, places))) for expr in exprs]
-
-            def positions(places: Places, exprs: list[Expr] = exprs) -> _Elements:
-                reads = (read for expr in exprs for read in facts.positions(expr, nest.at(expr.out, places)))
-                elements = [(read.tensor, values.simplified(read.index)) for read in reads]
-                return list(dict.fromkeys((*elements, *_shared_by_neighbours(code, places))))
-
-            _take(plan, code, block, thread, positions)
+        block = open_loop(code.values, stack, "block", schedule.blocks, ParallelType.grid_x)
+        thread = open_loop(code.values, stack, "thread", schedule.threads[0], ParallelType.block_x)
+        for positions, results in looked_up(code, gpu_facts(plan.nest.facts), plan.lookups):
+            _take(plan, code, block, thread, positions, partial(_shared_by_neighbours, code))
             _take(plan, code, block, thread, results)
         with _each_element(plan, code, block, thread, storing=True) as (_, _, places):
-            code.store(nest.full, places)
+            code.store(code.nest.full, places)
     return Launch(blocks=schedule.blocks, threads=schedule.threads)
 
 
-def _shared_by_neighbours(code: PhaseCode, places: Places) -> _Elements:
+def _shared_by_neighbours(code: PhaseCode, places: Places) -> list[tuple[TensorView, Index]]:
     """Return the elements of inputs that all elements of a chunk need, or that its only element needs."""
     inputs = [tv for tv in code.fusion.tensor_inputs if tv in code.nest.index and tv.numel > 1]
     elements = [(tv, code.values.simplified(code.nest.at(tv, places))) for tv in inputs]
     return [(tv, at) for tv, at in elements if "v" not in set[str]().union(*map(variables, at))]
 
 
-def _take(
-    plan: ElementPlan, code: PhaseCode, block: Term, thread: Term, elements_at: Callable[[Places], _Elements],
-) -> None:
+def _take(plan: ElementPlan, code: PhaseCode, block: Term, thread: Term, *elements_at: ElementsAt) -> None:
     """Write the loop that reads some elements of all chunks of a thread, and make them available to later loops."""
     values, schedule = code.values, plan.nest.schedule
     allocated = len(values.scope.body)
     loaded: dict[tuple[TensorView, Index], Term] = {}
     buffers: list[Buffer] = []
     with _each_element(plan, code, block, thread) as (u, v, places):
-        for tensor, at in elements_at(places):
+        for tensor, at in (element for elements in elements_at for element in elements(places)):
             if (tensor, at) in loaded or (tensor.name, at) in values.given:
                 continue
             several = isinstance(v, Var) and v.name in set[str]().union(*map(variables, at))

@@ -156,8 +156,7 @@ class GpuFacts(GpuElementFacts):
 
     def varies(self, tensor: TensorView) -> bool:
         """Whether the elements of a tensor differ between rows."""
-        rows = {axis.name for axis in self.nest.kept}
-        return bool(rows & set[str]().union(*map(variables, self.nest.index[tensor])))
+        return not self.nest.axes_of(tensor).isdisjoint(axis.name for axis in self.nest.kept)
 
     # Accesses of several adjacent elements
 
@@ -323,11 +322,8 @@ class GpuFacts(GpuElementFacts):
         """Return the inputs and results that have elements for each point of a row, and others for other rows."""
         nest = self.nest
         fast, row_axes = nest.reduced[-1].name, {axis.name for axis in nest.kept if axis.extent > 1}
-        names = {
-            tv: set[str]().union(*map(variables, nest.index[tv]))
-            for tv in (*(tv for tv in self.fusion.tensor_inputs if tv in nest.index), *nest.full)
-        }
-        return [tv for tv, along in names.items() if fast in along and row_axes & along]
+        tensors = dict.fromkeys((*(tv for tv in self.fusion.tensor_inputs if tv in nest.index), *nest.full))
+        return [tv for tv in tensors if fast in (along := nest.axes_of(tv)) and row_axes & along]
 
     def _packed_rows(self, space: Space) -> int:
         """Return the smallest number of rows that are whole accesses in each tensor of rows; 0 if there is none.

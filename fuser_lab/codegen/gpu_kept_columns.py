@@ -18,10 +18,10 @@ from math import prod
 
 from fuser_lab.codegen import gpu_common as gpu
 from fuser_lab.codegen import kernel_ir as ir
-from fuser_lab.codegen.gpu_columns import cells, combined_lines, running_values, shared_values, values_of_columns
+from fuser_lab.codegen.gpu_columns import combined_lines, running_values, shared_values, values_of_columns
 from fuser_lab.codegen.gpu_facts import gpu_facts
 from fuser_lab.codegen.kernel_plan import NestPlan
-from fuser_lab.codegen.nest_writing import ZERO, Fold, PhaseCode, close_folds, open_loop, write_point
+from fuser_lab.codegen.nest_writing import ZERO, Fold, PhaseCode, cells, close_folds, open_loop, write_point
 from fuser_lab.codegen.persistence import Saved, inputs_needed, memory_of_kept, rows_kept
 from fuser_lab.cost.device import THREAD_REGISTERS, THREAD_WORDS, WORD_BYTES
 from fuser_lab.dtypes import DataType
@@ -79,8 +79,7 @@ def kept_column_plan(nest: NestPlan) -> KeptColumnPlan:
     saved = rows_kept(facts, values=schedule.values, early=schedule.constants)
     passes, on_chip = {}, {entry.tensor for entry in saved}
     for number in range(facts.passes):
-        exprs = tuple(e for e in facts.nest.reductions if facts.levels.get(e.inputs[0], 0) == number)
-        stored = tuple(tv for tv in facts.nest.full if facts.levels.get(tv, 0) == number)
+        exprs, stored = facts.reductions_in(number), facts.stored_in(number)
         needed = inputs_needed(facts, number, saved)
         fast = facts.nest.kept[-1]
         loads = {tv: size for tv in needed if (size := facts.width_of_group(tv, fast, schedule.vector))}
@@ -264,8 +263,7 @@ def _results_of_lines(columns: _Columns, sums: Mapping[Expr, ir.Buffer]) -> dict
     shared = _combine_words(columns, met, "columns", across, lambda j: j, height)
     results = {}
     for expr, buffer in shared.items():
-        result = ir.Buffer(name=f"{expr.name}_own", dtype=buffer.dtype, size=width, role=ir.Role.SCRATCH)
-        values.emit(ir.Alloc(buffer=result, origin=expr.name))
+        result = values.allocate(f"{expr.name}_own", buffer.dtype, width, origin=expr.name)
         with gpu.each_round(values, "v", width) as v:
             at = values.simplify(columns.lane * width + v)
             values.put(result, v, ir.Load(buffer.dtype, buffer, at), expr.name)
@@ -295,11 +293,11 @@ def _over_cluster(columns: _Columns, met: Mapping[Expr, ir.Buffer], across: int,
     values, cluster = columns.code.values, columns.plan.nest.schedule.cluster
     # Of this pass only: other blocks may send the results of the next pass before this block has read these.
     shared = {
-        expr: ir.Buffer(name=f"{expr.name}_blocks", dtype=buffer.dtype, size=across * cluster, role=ir.Role.SHARED)
+        expr: values.allocate(
+            f"{expr.name}_blocks", buffer.dtype, across * cluster, ir.Role.SHARED, origin=expr.name,
+        )
         for expr, buffer in met.items()
     }
-    for expr, buffer in shared.items():
-        values.emit(ir.Alloc(buffer=buffer, origin=expr.name))
     gpu.wait_for_cluster(values)
     for j, fold in _each_combination(columns, met, across, lambda j: j, height):
         at = values.simplify(columns.rank * across + j)
@@ -322,8 +320,7 @@ def _meeting(columns: _Columns, met: Mapping[Expr, ir.Buffer], word: str, count:
         rooms = columns.rooms.setdefault((word, buffer.dtype), [])
         number = sum(other.dtype is buffer.dtype for other in shared.values())
         if number == len(rooms):
-            rooms.append(ir.Buffer(name=values.fresh(word), dtype=buffer.dtype, size=count, role=ir.Role.SHARED))
-            values.emit(ir.Alloc(buffer=rooms[number]))
+            rooms.append(values.allocate(values.fresh(word), buffer.dtype, count, ir.Role.SHARED))
         shared[expr] = rooms[number]
     return shared
 

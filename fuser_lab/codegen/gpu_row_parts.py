@@ -116,7 +116,7 @@ def write_parted_rows(plan: PartedRowPlan) -> Iterator[Phase]:
     for number in plan.passes:
         suffix = f"_parts{f'_{number}' if number else ''}"
         yield gpu_phase(plan.row.nest, suffix, partial(_row_parts, plan, number))
-    if plan.row.exprs(plan.row.facts.passes - 1):
+    if plan.row.facts.reductions_in(plan.row.facts.passes - 1):
         yield gpu_phase(plan.row.nest, "_total", partial(rows_of_lanes, plan.row, partial(_total_of_parts, plan)))
 
 
@@ -140,9 +140,9 @@ def _row_parts(plan: PartedRowPlan, number: int, code: PhaseCode) -> Launch:
             words={tv: words_of(values, tv, schedule.unroll * row.width, "next") for tv in fetched},
         )
         both = plan.moments if number == 0 else None
-        folds = open_folds(values, row.exprs(number) if both is None else both.sums)
+        folds = open_folds(values, row.facts.reductions_in(number) if both is None else both.sums)
         running = None if both is None else _deviations(values, folds)
-        stored = row.stored(number)
+        stored = row.facts.stored_in(number)
 
         def take_turn(start: Term, reach: int) -> None:
             given_before = dict(values.given)
@@ -247,7 +247,7 @@ def _totals_of_parts(
     values, schedule, both = code.values, plan.row.nest.schedule, plan.moments
     lanes, split = schedule.threads[0], schedule.split
     for number in range(before):
-        folds = open_folds(values, plan.row.exprs(number))
+        folds = open_folds(values, plan.row.facts.reductions_in(number))
         if not folds:
             continue
         with ExitStack() as stack:

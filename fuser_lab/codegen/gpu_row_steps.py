@@ -19,7 +19,7 @@ from fuser_lab.codegen.gpu_common import (
 )
 from fuser_lab.codegen.gpu_facts import GpuFacts, gpu_facts
 from fuser_lab.codegen.index_math import ACCESS_BYTES, simplify
-from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, Buffer, Load, Role, Scope, VectorLoad, VectorStore
+from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Buffer, Load, Role, Scope, VectorLoad, VectorStore
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_writing import ZERO, Fold, PhaseCode, Places, update, write_point
 from fuser_lab.codegen.persistence import Saved, finite, inputs_needed, memory_of_kept, read_back, scale
@@ -76,19 +76,6 @@ class RowPlan:
     def is_divided(self) -> bool:
         """Whether rows begin anywhere in an access, whose groups are accesses."""
         return self.facts.lead is not None and self.width > 1
-
-    def exprs(self, number: int) -> list[Expr]:
-        """Return the reductions that a pass over rows computes."""
-        levels = self.facts.levels
-        return [expr for expr in self.facts.nest.reductions if levels.get(expr.inputs[0], 0) == number]
-
-    def is_scanned(self, expr: Expr, number: int) -> bool:
-        """Whether a scan follows a pass over rows, which computes its operands."""
-        return self.facts.levels.get(expr.inputs[0], 0) == number
-
-    def stored(self, number: int) -> list[TensorView]:
-        """Return the results that a pass over rows stores."""
-        return [tv for tv in self.facts.nest.full if self.facts.levels.get(tv, 0) == number]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,10 +249,7 @@ def allocated_sections(plan: RowPlan, code: PhaseCode) -> tuple[RowSection, ...]
             elif tensor in plan.widths:
                 buffers[tensor] = words_of(values, tensor, size, "row")
             else:
-                buffers[tensor] = Buffer(
-                    name=f"{tensor.name}_row", dtype=tensor.dtype.compute, size=max(size, 1), role=Role.SCRATCH,
-                )
-                values.emit(Alloc(buffer=buffers[tensor]))
+                buffers[tensor] = values.allocate(f"{tensor.name}_row", tensor.dtype.compute, max(size, 1))
         sections.append(replace(section, kept=buffers))
     return tuple(sections)
 
@@ -395,7 +379,7 @@ def write_section(
     """
     values, given_before = row.code.values, dict(row.code.values.given)
     plan, saved = row.plan, row.plan.saved if section.place is not None else ()
-    unscanned = tuple(scan for scan in row.scans if plan.is_scanned(scan.expr, number))
+    unscanned = tuple(scan for scan in row.scans if scan.expr in plan.facts.scans_in(number))
     searches, folds = _by_conditions(folds)
     is_search = not (folds or stored or unscanned or any(s.written == number for s in saved))
     if searches and is_search:

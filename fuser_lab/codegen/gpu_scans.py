@@ -31,7 +31,7 @@ from fuser_lab.codegen.gpu_common import (
 from fuser_lab.codegen.gpu_facts import gpu_facts
 from fuser_lab.codegen.gpu_row_steps import RowGroups, each_of_group, fetch_group, place_in_row
 from fuser_lab.codegen.gpu_rows import divide_groups
-from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Let, Load, Phase, Role, Scan
+from fuser_lab.codegen.kernel_ir import Barrier, Buffer, Launch, Let, Load, Phase, Role
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_writing import (
     ZERO,
@@ -267,10 +267,7 @@ def _rows(plan: ScanPlan, code: PhaseCode, *, totals: bool) -> Launch:
                 _clear(values, level)
             each_element(preceding, partial(_keep, code, level))
             for scan in level:
-                values.emit(Scan(
-                    buffer=scan.elements, parts=unroll, each=width, carry=carried[scan.expr], fn=scan.fn,
-                    identity=scan.identity.value, scope=scope_of(schedule), origin=scan.expr.name,
-                ))
+                values.emit(scan.over(unroll, width, carried[scan.expr], scope_of(schedule)))
             preceding += level
         each_element(preceding, lambda here, slot: write_point(code, here, folds, code.nest.full, {}, slot))
         rounds.close()
@@ -429,19 +426,14 @@ def _place_in_column(
 def _exchange(plan: ScanPlan, code: PhaseCode, scan: Running) -> _Exchange:
     """Allocate the memory that a scan needs besides its elements; initial values precede the first round."""
     (lanes, height), width = plan.nest.schedule.threads, plan.nest.schedule.vector
-    values, dtype = code.values, scan.elements.dtype
-    sizes = {"carried": (scan.first.dtype, -(-width // height)), "before": (dtype, width)}
-    carried, before = (
-        Buffer(name=f"{scan.expr.name}_{name}", dtype=kind, size=size, role=Role.SCRATCH)
-        for name, (kind, size) in sizes.items()
-    )
-    shared = Buffer(
-        name=f"{scan.expr.name}_shared", dtype=dtype, size=lanes * height * width, role=Role.SHARED,
-    ) if height > 1 else None
-    for buffer in (carried, before, *((shared,) if shared else ())):
-        values.emit(Alloc(buffer=buffer, origin=scan.expr.name))
+    values, dtype, name = code.values, scan.elements.dtype, scan.expr.name
+    carried = values.allocate(f"{name}_carried", scan.first.dtype, -(-width // height), origin=name)
+    before = values.allocate(f"{name}_before", dtype, width, origin=name)
+    shared = None
+    if height > 1:
+        shared = values.allocate(f"{name}_shared", dtype, lanes * height * width, Role.SHARED, origin=name)
     with each_round(values, "slot", carried.size) as slot:
-        values.put(carried, slot, scan.first, scan.expr.name)
+        values.put(carried, slot, scan.first, name)
     return _Exchange(shared=shared, carried=carried, before=before)
 
 
@@ -484,8 +476,7 @@ def _exchange_totals(
         before = Load(carried.dtype, carried, slot)
         start = values.let(f"{scan.name}_start", cast(before, dtype), origin=name)
         running = values.let(f"{scan.name}_round", scan.identity, origin=name)
-        lines = Buffer(name=f"{name}_lines", dtype=dtype, size=height, role=Role.SCRATCH)
-        values.emit(Alloc(buffer=lines, origin=name))
+        lines = values.allocate(f"{name}_lines", dtype, height, origin=name)
         with values.loop("other", height, ParallelType.serial) as other:  # all loads before the first store
             put(lines, other, Load(dtype, shared, at(other * line + columns.lane * width + column)))
         with values.loop("other", height, ParallelType.serial) as other:

@@ -28,7 +28,6 @@ from math import gcd, prod
 from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.codegen.gpu_columns import (
     Results,
-    cells,
     column_result,
     combined_lines,
     met_in_block,
@@ -41,7 +40,7 @@ from fuser_lab.codegen.gpu_facts import GpuFacts, gpu_facts
 from fuser_lab.codegen.index_math import ACCESS_BYTES, Access, negate
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_facts import TiledAxes
-from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, Places, open_loop, write_point
+from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, Places, cells, open_loop, write_point
 from fuser_lab.codegen.nests import Axis
 from fuser_lab.codegen.values import Values
 from fuser_lab.dtypes import DataType
@@ -237,7 +236,9 @@ def _tile_sums(plan: TilePlan, code: PhaseCode) -> ir.Launch:
                 values.emit(ir.Barrier())
         lanes = side // taken
         line, lane = values.quotient(thread, lanes), values.remainder(thread, lanes)
-        met = met_in_block(values, sums, lambda v: (line * taken + v) * lanes + lane, threads * taken)
+        met = met_in_block(
+            values, partial(cells, sums), taken, lambda v: (line * taken + v) * lanes + lane, threads * taken,
+        )
         rounds = -(-side // threads)
         k = open_rounds(values, stack, "k", rounds)
         j = bound(values, stack, "j", k * threads + thread, side, rounds * threads)

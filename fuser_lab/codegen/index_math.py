@@ -465,11 +465,16 @@ class Access:
         """Return how many of ``count`` adjacent elements one memory access may move; 0 if they are not adjacent."""
         if self.step != 1:
             return 0
-        size = self.buffer.dtype.itemsize
-        width = gcd(count, self.divisor, max(ACCESS_BYTES // size, 1))
-        while width > 1 and self.buffer.alignment % (width * size):
-            width //= 2
-        return width
+        return widest_vectors(self.buffer, count, self.divisor)
+
+
+def widest_vectors(buffer: Buffer, *divided: int) -> int:
+    """Return the elements of a buffer's widest aligned vectors whose number divides some numbers."""
+    size = buffer.dtype.itemsize
+    width = gcd(*divided, max(ACCESS_BYTES // size, 1))
+    while width > 1 and buffer.alignment % (width * size):
+        width //= 2
+    return width
 
 
 def access_of(buffer: Buffer, position: Term, name: str, values: Mapping[str, Term] | None = None) -> Access:

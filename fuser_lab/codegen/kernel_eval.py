@@ -145,8 +145,8 @@ class Lanes:
                 self._reduce(statement)
             case Scan():
                 self._scan(statement)
-            case VectorLoad():
-                self._vector_load(statement)
+            case VectorLoad() | VectorStore():
+                self._move(statement)
             case VectorAdd():
                 self._check_aligned(statement)
                 for k in range(statement.count):
@@ -154,8 +154,6 @@ class Lanes:
                     self._add(AtomicAdd(
                         buffer=statement.buffer, position=statement.position + k, value=element,
                         condition=statement.condition))
-            case VectorStore():
-                self._vector_store(statement)
             case Transpose():
                 self._transpose(statement)
             case Uniforms():
@@ -386,17 +384,12 @@ class Lanes:
         """Return the part of an allocated buffer that each thread accesses."""
         return self._blocks if buffer.role is Role.SHARED else np.arange(len(self._mask))
 
-    def _vector_load(self, load: VectorLoad) -> None:
-        self._check_aligned(load)
-        for k in range(load.count):
-            element = Load(load.buffer.dtype, load.buffer, load.position + k)
-            self._store(Store(buffer=load.words, position=load.slot + k, value=element))
-
-    def _vector_store(self, store: VectorStore) -> None:
-        self._check_aligned(store)
-        for k in range(store.count):
-            element = Load(store.words.dtype, store.words, store.slot + k)
-            self._store(Store(buffer=store.buffer, position=store.position + k, value=element))
+    def _move(self, move: VectorLoad | VectorStore) -> None:
+        self._check_aligned(move)
+        ends = (move.buffer, move.position), (move.words, move.slot)
+        (source, start), (target, place) = ends if isinstance(move, VectorLoad) else ends[::-1]
+        for k in range(move.count):
+            self._store(Store(buffer=target, position=place + k, value=Load(source.dtype, source, start + k)))
 
     def _transpose(self, move: Transpose) -> None:
         active = np.flatnonzero(self._mask)[:, None]

@@ -9,7 +9,7 @@ A `Layout` gives the positions of a tensor's elements in its buffer.
 """
 
 import enum
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fuser_lab.cost.device import ACCESS_BYTES, STATIC_BUFFER
@@ -44,6 +44,9 @@ class Role(enum.Enum):
     def is_allocated(self) -> bool:
         """Whether the kernel allocates such a buffer, so that it is not a parameter."""
         return self in {Role.SCRATCH, Role.WORDS, Role.SHARED}
+
+
+OF_A_THREAD = frozenset({Role.SCRATCH, Role.WORDS})  # memory with elements that other threads do not see
 
 
 class Scope(enum.Enum):
@@ -247,6 +250,13 @@ class Loop(Statement):
     parallel: ParallelType
     body: tuple[Statement, ...]
     called: bool = False
+
+    @property
+    def rounds(self) -> int | None:
+        """The number of iterations if it is a constant, otherwise None."""
+        if isinstance(self.start, Const) and isinstance(self.stop, Const):
+            return int(self.stop.value.real - self.start.value.real)
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -457,6 +467,16 @@ def every_term(statement: Statement) -> Iterator[Term]:
         yield from root.walk()
 
 
+def variables_in(terms: Iterable[Term]) -> frozenset[str]:
+    """Return the names of the variables in terms."""
+    return frozenset([part.name for term in terms for part in term.walk() if isinstance(part, Var)])
+
+
+def variables_read(statements: tuple[Statement, ...]) -> frozenset[str]:
+    """Return the names of the variables that statements read, nested ones included."""
+    return variables_in(term for statement in walk(statements) for term in terms_of(statement))
+
+
 def map_terms(statement: Statement, rewrite: Callable[[Term], Term]) -> Statement:
     """Return a statement whose terms are rewritten, without those of nested statements.
 
@@ -514,16 +534,10 @@ def rewrite_statements(
 def accesses_of(statement: Statement) -> Iterator[tuple[Buffer, Term]]:
     """Yield the buffers that a statement reads and writes, with the positions, without nested statements."""
     match statement:
-        case Store(buffer=buffer, position=position) | Send(buffer=buffer, position=position):
-            yield buffer, position
-        case AtomicAdd(buffer=buffer, position=position):
-            yield buffer, position
-        case VectorLoad(buffer=buffer, position=position, words=words, slot=slot):
-            yield from ((buffer, position), (words, slot))
-        case VectorStore(buffer=buffer, position=position, words=words, slot=slot) | VectorAdd(
-            buffer=buffer, position=position, words=words, slot=slot,
-        ):
-            yield from ((buffer, position), (words, slot))
+        case Store() | Send() | AtomicAdd():
+            yield statement.buffer, statement.position
+        case VectorLoad() | VectorStore() | VectorAdd():
+            yield from ((statement.buffer, statement.position), (statement.words, statement.slot))
         case Uniforms(numbers=numbers, slot=slot):
             yield numbers, slot
         case Scan(buffer=buffer):

@@ -8,7 +8,7 @@ multiplied by the number of warps of the phase. `kernel_features` gives the feat
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from itertools import chain
 from math import prod
 from typing import Any
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.codegen.index_math import is_index
-from fuser_lab.codegen.samples import GLOBAL, Known, Samples, Value, Whole, from_memory
+from fuser_lab.codegen.samples import GLOBAL, Samples, Value, Whole, from_memory
 from fuser_lab.cost.device import LINE_BYTES, SECTOR_BYTES, WARP
 from fuser_lab.cost.kernel_time import KernelFeatures
 from fuser_lab.cost.traffic import traffic
@@ -73,83 +73,27 @@ _UNROLLED = 64  # iterations up to which a compiler unrolls a loop
 _PARTLY = 4  # unroll factor of a longer loop
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
-    """Counts of a kernel over all its warps.
-
-    Attributes
-    ----------
-    fetched, stored
-        Bytes of the sectors of global memory that warps access, summed over accesses.
-    read
-        Bytes of inputs and workspaces that are accessed at least once; at most the size of each.
-    written
-        Bytes of outputs and workspaces that are stored to.
-    partial
-        Bytes of the sectors in ``stored`` that the access does not write.
-    gathered
-        Bytes of ``fetched`` in buffers that are read at data-dependent positions.
-    near
-        Bytes of ``fetched`` in buffers that fit in the cache of a multiprocessor.
-    again, between
-        Bytes of ``fetched`` in sectors that the same warp also accessed in the previous round of its outermost long
-        loop, and no other block meanwhile; bytes of the sectors that a block of the longest phase accesses in a round.
-    lines
-        Lines of 128 bytes that are accessed.
-    shared_accesses
-        Accesses of warps to shared memory.
-    simple, dividing, special
-        Warp instructions by class; index arithmetic counts as simple.
-    warps
-        Warps that are started.
-    rounds, unrolled
-        Number of times that a warp of the longest phase waits for loads. The compiler unrolls short loops with a
-        constant number of iterations, and hoists loads over everything but stores: they count in ``unrolled`` per
-        iteration, and in ``rounds`` per loop.
-    meetings
-        Barriers and block reductions per warp of the longest phase.
-    scratch
-        Bytes of the arrays of a thread of the longest phase.
-    moves
-        Accesses of warps to such arrays.
-    """
-
-    fetched: float = 0.0
-    stored: float = 0.0
-    read: float = 0.0
-    written: float = 0.0
-    partial: float = 0.0
-    gathered: float = 0.0
-    near: float = 0.0
-    again: float = 0.0
-    between: float = 0.0
-    lines: float = 0.0
-    shared_accesses: float = 0.0
-    simple: float = 0.0
-    dividing: float = 0.0
-    special: float = 0.0
-    warps: float = 0.0
-    rounds: float = 0.0
-    unrolled: float = 0.0
-    meetings: float = 0.0
-    scratch: float = 0.0
-    moves: float = 0.0
-
-
-# Features that are those of the longest phase; the others are sums over phases.
+# Counts of the longest phase; the others are sums over phases.
 _LONGEST = ("rounds", "unrolled", "meetings", "scratch", "between")
-_SUMMED = tuple(f.name for f in fields(Profile) if f.name not in {*_LONGEST, "read", "written"})
+_SUMMED = (
+    "fetched", "stored", "partial", "gathered", "near", "again", "lines", "shared_accesses", "simple", "dividing",
+    "special", "warps", "moves",
+)
 
 
-def kernel_profile(kernel: ir.Kernel, main: int) -> Profile:
-    """Return the profile of a kernel for a target with blocks; ``main`` is the number of its longest phase."""
+def kernel_profile(kernel: ir.Kernel, main: int) -> dict[str, float]:
+    """Return counts of a kernel for a target with blocks over all its warps, by the names of `KernelFeatures`.
+
+    ``main`` is the number of the longest phase. The compiler unrolls short loops with a constant number of iterations,
+    and hoists loads over everything but stores: they count in ``unrolled`` per iteration, and in ``rounds`` per loop.
+    """
     walkers = [_Walk(phase) for phase in kernel.phases]
     for walker in walkers:
         walker.run()
     total = {name: sum(walker.counts[name] for walker in walkers) for name in _SUMMED}
+    total |= {name: walkers[main].counts[name] for name in _LONGEST}
     read, written = (sum(walker.touched[name] for walker in walkers) for name in ("fetched", "stored"))
-    longest = {name: walkers[main].counts[name] for name in _LONGEST}
-    return Profile(**total, **longest, read=read, written=written)
+    return {**total, "read": read, "written": written}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,10 +250,9 @@ class _Walk(Samples):
 
     def _other(self, statement: ir.Statement) -> None:
         match statement:
-            case ir.VectorLoad(count=count, width=width):
-                self._count("moves", self._executions() * (count // width) * (_SHIFTED if statement.shifted else 1))
-            case ir.VectorStore(count=count, width=width):
-                self._count("moves", self._executions() * (count // width))
+            case ir.VectorLoad(count=count, width=width) | ir.VectorStore(count=count, width=width):
+                each = _SHIFTED if isinstance(statement, ir.VectorLoad) and statement.shifted else 1
+                self._count("moves", self._executions() * (count // width) * each)
             case ir.Reduce(scope=scope):
                 met = _CLUSTER if scope is ir.Scope.CLUSTER else 0
                 self._count("simple", (2 * _SHUFFLES + met) * self._executions())
@@ -331,13 +274,11 @@ class _Walk(Samples):
     def _loop(self, loop: ir.Loop) -> None:
         outside = dict(self._env), self._mask, self._times, self._neighbours, self._turns, self._walks, self._sampled
         outermost = self._outermost
-        start, stop = self._value(loop.start), self._value(loop.stop)
+        first, turns, _ = self._ends(loop)
         place = self._places.get(loop.parallel)
         if place is not None:
             self._round(loop, place, 0.0)
         else:
-            first = np.zeros((1, 1, 1), np.int64) if start is None else start
-            turns = np.ones((1, 1, 1), np.int64) if stop is None else np.maximum(stop - first, 0)
             self._serial(loop, first, turns)
         self._env, self._mask, self._times, self._neighbours, self._turns, self._walks, self._sampled = outside
         self._outermost = outermost
@@ -381,7 +322,7 @@ class _Walk(Samples):
         self._seen.clear()
 
     def _if(self, statement: ir.If) -> None:
-        condition, then, otherwise = self._value(statement.condition), statement.then, statement.otherwise
+        condition, then, otherwise = self._term(statement.condition).numbers, statement.then, statement.otherwise
         outer, turns = self._mask, self._turns
         # Loads are not hoisted out of a branch, unless it holds nothing else. In an unrolled loop, a condition that
         # neither threads nor blocks change is not a branch.
@@ -394,9 +335,6 @@ class _Walk(Samples):
             if body and self._mask.any():
                 self._block(body)
         self._mask, self._turns = outer, turns
-
-    def _value(self, term: Term) -> Known:
-        return self._term(term).numbers
 
     def _load_value(self, load: ir.Load) -> Value:
         place = self._access(load.buffer, load.position, 1, 1, stored=False)
@@ -537,7 +475,7 @@ def kernel_features(
         style=Style.ELEMENTS.value if nest is None else nest.schedule.style.value, launches=len(kernel.phases),
         started=sum(phase.launch.blocks for phase in kernel.phases), blocks=launch.blocks,
         threads=prod(launch.threads), shared=shared or launch.shared, registers=registers, spilled=spilled,
-        resident=resident, **asdict(profile),
+        resident=resident, **profile,
     )
 
 
@@ -550,12 +488,13 @@ def largest_phase(kernel: ir.Kernel) -> int:
     return max(range(len(kernel.phases)), key=lambda n: (kernel.phases[n].nbytes, _threads(kernel.phases[n])))
 
 
-def _whole(fusion: Fusion) -> Profile:
+def _whole(fusion: Fusion) -> dict[str, float]:
     moved, work = traffic(fusion, fusion.tensor_exprs), work_of(fusion.tensor_exprs)
-    return Profile(
-        read=moved.read, written=moved.written, fetched=moved.read, stored=moved.written,
-        simple=work.simple + work.reducing, dividing=work.dividing, special=work.special,
-    )
+    return {
+        **dict.fromkeys((*_SUMMED, *_LONGEST), 0.0), "read": moved.read, "written": moved.written,
+        "fetched": moved.read, "stored": moved.written, "simple": work.simple + work.reducing,
+        "dividing": work.dividing, "special": work.special,
+    }
 
 
 def _threads(phase: ir.Phase) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from fuser_lab.codegen.kernel_ir import (
+    OF_A_THREAD,
     Alloc,
     Arrive,
     AtomicAdd,
@@ -41,7 +42,6 @@ from fuser_lab.ir.term import Term, Var, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.targets import Form, target_of
 
-_OF_THREADS = frozenset({Role.SCRATCH, Role.WORDS})  # memory of a thread, with elements that others do not see
 _GIVEN = frozenset({Role.INPUT, Role.UPDATED})  # memory with elements at the beginning
 _THREADS = frozenset({ParallelType.block_x, ParallelType.block_y})
 _TOGETHER = frozenset({Scope.BLOCK, Scope.CLUSTER})  # scopes whose threads wait for one another
@@ -227,7 +227,7 @@ class _PhaseVerifier:
         if buffer.name in self._outside:
             self._fail(statement, f"writes to {buffer.name}, which iterations that cores share have in common")
         self._written.add(buffer.name)
-        if buffer.role in _OF_THREADS and (self._divides is not None or any(map(self._varies, terms))):
+        if buffer.role in OF_A_THREAD and (self._divides is not None or any(map(self._varies, terms))):
             self._varying.add(buffer.name)
 
     def _check(self, statement: Statement, buffer: Buffer) -> None:
@@ -278,11 +278,12 @@ def _lonely_reduction(body: Sequence[Statement]) -> Reduce | None:
 def _read_whole(statement: Statement) -> Iterator[Buffer]:
     """Yield the buffers that a statement reads other than by terms."""
     match statement:
-        case VectorLoad(buffer=buffer) | VectorStore(words=buffer) | AtomicAdd(buffer=buffer):
-            yield buffer
         case VectorAdd(buffer=buffer, words=words):
             yield from (buffer, words)
-        case Transpose(source=buffer) | Scan(buffer=buffer):
+        case (
+            VectorLoad(buffer=buffer) | VectorStore(words=buffer) | AtomicAdd(buffer=buffer)
+            | Transpose(source=buffer) | Scan(buffer=buffer)
+        ):
             yield buffer
 
 
@@ -314,11 +315,12 @@ def _text(statement: Statement) -> str:
     match statement:
         case Let(name=name) | Reduce(name=name):
             return f"'{name} = ...'"
-        case Store(buffer=buffer) | Send(buffer=buffer) | VectorStore(buffer=buffer) | VectorLoad(words=buffer):
-            return f"'{buffer.name}[...] = ...'"
         case AtomicAdd(buffer=buffer) | VectorAdd(buffer=buffer):
             return f"'{buffer.name}[...] += ...'"
-        case Transpose(target=buffer) | Uniforms(numbers=buffer) | Scan(buffer=buffer):
+        case (
+            Store(buffer=buffer) | Send(buffer=buffer) | VectorStore(buffer=buffer) | VectorLoad(words=buffer)
+            | Transpose(target=buffer) | Uniforms(numbers=buffer) | Scan(buffer=buffer)
+        ):
             return f"'{buffer.name}[...] = ...'"
         case Loop(var=var):
             return f"'for {var} in ...'"

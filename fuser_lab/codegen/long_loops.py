@@ -136,7 +136,7 @@ def _unit(statement: ir.Statement, guards: tuple[Term, ...], weight: int) -> Uni
     reads, _ = _read((statement,), frozenset())
     return Unit(
         statement=statement, guards=guards, sets={let.name: let for let in reversed(lets)},
-        reads=reads | _variables(guards), weight=weight,
+        reads=reads | ir.variables_in(guards), weight=weight,
     )
 
 
@@ -144,7 +144,7 @@ def _read(statements: ir.Block, assigned: Names) -> tuple[Names, Names]:
     """Return the names that statements read before assigning them, and the names assigned afterwards."""
     read = frozenset[str]()
     for statement in statements:
-        read |= _variables(ir.terms_of(statement)) - assigned
+        read |= ir.variables_in(ir.terms_of(statement)) - assigned
         if isinstance(statement, ir.Let):
             assigned |= {statement.name}
         elif isinstance(statement, ir.If):
@@ -153,10 +153,6 @@ def _read(statements: ir.Block, assigned: Names) -> tuple[Names, Names]:
             read |= before | other
             assigned = then & otherwise
     return read, assigned
-
-
-def _variables(terms: Iterable[Term]) -> Names:
-    return frozenset(part.name for term in terms for part in term.walk() if isinstance(part, Var))
 
 
 def _loads(term: Term) -> list[ir.Load]:
@@ -253,7 +249,7 @@ class Body:
 
     def _is_apart(self, buffer: ir.Buffer, position: Term) -> bool:
         moves = bool(access_of(buffer, position, self._var).step)
-        return moves and self._setters.keys().isdisjoint(_variables([position]))
+        return moves and self._setters.keys().isdisjoint(ir.variables_in([position]))
 
     def crossing(self) -> list[int]:
         """Return the cost of values that cross a cut before each unit; expensive ones count several times."""
@@ -447,7 +443,7 @@ def _names(statement: ir.Statement) -> Iterator[str]:
         case ir.Alloc(buffer=buffer):
             yield buffer.name
     yield from (buffer.name for buffer, _ in ir.accesses_of(statement))
-    yield from _variables(ir.terms_of(statement))
+    yield from ir.variables_in(ir.terms_of(statement))
 
 
 def _without_note(unit: Unit) -> Unit:

@@ -179,9 +179,7 @@ class _Walk(Samples):
                 pass
 
     def _loop(self, loop: ir.Loop) -> None:
-        start, stop = self._term(loop.start).numbers, self._term(loop.stop).numbers
-        first = self._all(0) if start is None else start
-        turns = self._all(1) if stop is None else np.maximum(stop - first, 0)
+        first, turns, _ = self._ends(loop)
         live = turns[self._mask]
         mean, share = float(live.mean()) if live.size else 0.0, self._share
         outside = self._stack[-1]

@@ -10,7 +10,16 @@ from math import prod
 
 from fuser_lab.codegen.index_math import Ranges, linear, simplify, variables
 from fuser_lab.codegen.kernel_ir import Buffer, Layout, Load, Statement, Store, terms_of, walk
-from fuser_lab.codegen.nests import Axis, Nest, at_one_point, axis_indices, even_run, fastest_is_reduced, trial
+from fuser_lab.codegen.nests import (
+    Axis,
+    Nest,
+    at_one_point,
+    axis_indices,
+    even_run,
+    fastest_is_reduced,
+    ranges_of,
+    trial,
+)
 from fuser_lab.codegen.values import level_of
 from fuser_lab.codegen.vector_widths import SMALL
 from fuser_lab.cost.crossovers import crossover
@@ -65,6 +74,18 @@ class NestFacts:
         folds = [self.levels.get(expr.inputs[0], 0) + 1 for expr in (*self.nest.reductions, *self.nest.scans)]
         stores = [self.levels.get(tv, 0) + 1 for tv in self.nest.full]
         return max([*folds, *stores], default=1)
+
+    def reductions_in(self, number: int) -> tuple[Expr, ...]:
+        """Return the reductions that a pass computes."""
+        return tuple(expr for expr in self.nest.reductions if self.levels.get(expr.inputs[0], 0) == number)
+
+    def scans_in(self, number: int) -> tuple[Expr, ...]:
+        """Return the scans whose operands a pass computes."""
+        return tuple(expr for expr in self.nest.scans if self.levels.get(expr.inputs[0], 0) == number)
+
+    def stored_in(self, number: int) -> tuple[TensorView, ...]:
+        """Return the results with an element per point that a pass stores."""
+        return tuple(tv for tv in self.nest.full if self.levels.get(tv, 0) == number)
 
     @cached_property
     def kept_run(self) -> tuple[Axis, ...]:
@@ -146,7 +167,7 @@ class NestFacts:
 
     def ranges(self) -> dict[str, tuple[int, int]]:
         """Return the smallest and the largest value of each axis."""
-        return {axis.name: (0, max(axis.extent - 1, 0)) for axis in self.nest.axes}
+        return ranges_of(self.nest.axes)
 
 
 def extent_of(axes: Sequence[Axis]) -> int:

@@ -176,6 +176,13 @@ def narrow(fold: Fold, fusion: Fusion) -> Fold:
     return replace(fold, identity=identity, total=identity)
 
 
+def cells(sums: Mapping[Expr, ir.Buffer], slot: Term) -> list[Fold]:
+    """Return reductions whose running values are the elements of scratch memory at a slot."""
+    return [
+        replace(fold, total=ir.Load(sums[fold.expr].dtype, sums[fold.expr], slot)) for fold in folds_of(tuple(sums))
+    ]
+
+
 def update(values: Values, fold: Fold, value: Term, inside: Term | None = None, *, replacing: bool = False) -> None:
     """Write ``total = total fn value``, or ``total = value`` if ``replacing``.
 
@@ -219,9 +226,7 @@ def store_parts(values: Values, parts: Mapping[Expr, ir.Buffer], folds: Sequence
     """Write the partial results of reductions to the memory between phases."""
     for fold in folds:
         buffer = parts[fold.expr]
-        values.emit(
-            ir.Store(buffer=buffer, position=position, value=cast(fold.total, buffer.dtype), origin=fold.expr.name),
-        )
+        values.put(buffer, position, cast(fold.total, buffer.dtype), fold.expr.name)
 
 
 def parts_of(plan: NestPlan) -> dict[Expr, ir.Buffer]:

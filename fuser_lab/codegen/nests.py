@@ -4,7 +4,7 @@ A nest's axes are named variables: ``i0, i1, ...`` for axes that results keep, `
 list ordered from the slowest in memory to the fastest.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -64,6 +64,10 @@ class Nest:
         )
         return "; ".join((*spaces, *(f"{word}: {', '.join(listed)}" for word, listed in names if listed)))
 
+    def axes_of(self, tensor: TensorView) -> set[str]:
+        """Return the names of the axes that the index of a tensor depends on; none if the index is unknown."""
+        return set[str]().union(*map(variables, self.index.get(tensor, ())))
+
     def at(self, tensor: TensorView, places: Mapping[str, Term]) -> Index:
         """Return a tensor's index with axis variables replaced by terms of the loops."""
         return tuple(substitute(component, places) for component in self.index[tensor])
@@ -113,18 +117,8 @@ class _Finder:
         """
         first = pending[0]
         dim = _dim(first)
-        kept_axes: list[Axis] = []
-        reduced: list[Axis] = []
-        components: list[Term | None] = []
-        for place, size in enumerate(first.out.stored_shape):
-            if size == 1:
-                components.append(ZERO)
-                continue
-            group, letter = (reduced, "r") if place == dim else (kept_axes, "i")
-            group.append(Axis(name=f"{letter}{len(group)}", extent=size))
-            components.append(index_var(group[-1].name))
-        ranges = {a.name: (0, max(a.extent - 1, 0)) for a in (*kept_axes, *reduced)}
-        places = IndexMap(self._fusion, {first.out: tuple(components)}, ranges, mirrors=True)
+        kept_axes, reduced, components = _axes((n, place == dim) for place, n in enumerate(first.out.stored_shape))
+        places = IndexMap(self._fusion, {first.out: components}, ranges_of((*kept_axes, *reduced)), mirrors=True)
         names = {a.name for a in (*kept_axes, *reduced)}
         along = components[dim]
         scans = [
@@ -160,7 +154,7 @@ class _Finder:
             raise CodegenError(f"no output has the elements of {first.out.name}, along which {first.op.name} runs.")
         self._open = [tv for tv in self._open if tv not in full and tv not in rows]
         return Nest(
-            kept=tuple(kept_axes), reduced=tuple(reduced), index=_complete(places),
+            kept=kept_axes, reduced=reduced, index=_complete(places),
             reductions=tuple(expr for expr in reductions if expr in folds), rows=tuple(rows), full=tuple(full),
             scans=tuple(scans), scans_between_passes=any(
                 not folds.isdisjoint(_reductions_behind(self._fusion, tv))
@@ -191,9 +185,12 @@ class _Finder:
     def _reduction(self, pending: Sequence[Expr]) -> Nest:
         first = pending[0]
         source = first.tensor_inputs[0]
-        kept_axes, reduced, components = self._axes(first)
-        ranges = {a.name: (0, max(a.extent - 1, 0)) for a in (*kept_axes, *reduced)}
-        places = IndexMap(self._fusion, {source: components}, ranges)
+        results = iter(first.out.stored_shape)
+        kept_axes, reduced, components = _axes(
+            (extent if axis.is_reduction else next(results), axis.is_reduction)
+            for axis, extent in zip(first.out.domain.logical, source.shape, strict=True)
+        )
+        places = IndexMap(self._fusion, {source: components}, ranges_of((*kept_axes, *reduced)))
         reductions = [first, *(e for e in pending[1:] if self._joins(e, kept_axes, reduced, components, places, first))]
         rows, full = [], []
         row_names, all_names = {a.name for a in kept_axes}, {a.name for a in (*kept_axes, *reduced)}
@@ -221,23 +218,6 @@ class _Finder:
             full=tuple(full),
         )
 
-    def _axes(self, expr: Expr) -> tuple[tuple[Axis, ...], tuple[Axis, ...], Components]:
-        """Return axes and index of a reduction's operand."""
-        out = expr.out
-        results = iter(out.stored_shape)
-        kept_axes: list[Axis] = []
-        reduced: list[Axis] = []
-        components: list[Term | None] = []
-        for axis, extent in zip(out.domain.logical, expr.tensor_inputs[0].shape, strict=True):
-            size = extent if axis.is_reduction else next(results)
-            if size == 1:
-                components.append(ZERO)
-                continue
-            group, letter = (reduced, "r") if axis.is_reduction else (kept_axes, "i")
-            group.append(Axis(name=f"{letter}{len(group)}", extent=size))
-            components.append(index_var(group[-1].name))
-        return tuple(kept_axes), tuple(reduced), tuple(components)
-
     def _joins(
         self, expr: Expr, kept_axes: Sequence[Axis], reduced: Sequence[Axis], components: Components, places: IndexMap,
         first: Expr,
@@ -260,16 +240,8 @@ class _Finder:
             raise CodegenError(msg)
         if _behind(self._fusion, reference, OpKind.SCAN):
             raise CodegenError(f"{reference.name} depends on a scan, but its elements do not match the scanned rows.")
-        axes: list[Axis] = []
-        components: list[Term | None] = []
-        for size in reference.stored_shape:
-            if size == 1:
-                components.append(ZERO)
-                continue
-            axes.append(Axis(name=f"i{len(axes)}", extent=size))
-            components.append(index_var(axes[-1].name))
-        ranges = {a.name: (0, a.extent - 1) for a in axes}
-        places = IndexMap(self._fusion, {reference: tuple(components)}, ranges)
+        axes, _, components = _axes((size, False) for size in reference.stored_shape)
+        places = IndexMap(self._fusion, {reference: components}, ranges_of(axes))
         names, points = {a.name for a in axes}, prod(a.extent for a in axes)
         full = [
             tv for tv in self._open
@@ -279,8 +251,29 @@ class _Finder:
         ]
         self._open = [tv for tv in self._open if tv not in full]
         return Nest(
-            kept=tuple(axes), reduced=(), index=_complete(places), reductions=(), rows=(), full=tuple(full),
+            kept=axes, reduced=(), index=_complete(places), reductions=(), rows=(), full=tuple(full),
         )
+
+
+def _axes(sizes: Iterable[tuple[int, bool]]) -> tuple[tuple[Axis, ...], tuple[Axis, ...], Components]:
+    """Return the axes that are kept and those that are reduced, and the index, of a tensor with some sizes.
+
+    Each size is given with whether its axis is reduced.
+    """
+    kept_axes, reduced, components = list[Axis](), list[Axis](), list[Term | None]()
+    for size, is_reduced in sizes:
+        if size == 1:
+            components.append(ZERO)
+            continue
+        group, letter = (reduced, "r") if is_reduced else (kept_axes, "i")
+        group.append(Axis(name=f"{letter}{len(group)}", extent=size))
+        components.append(index_var(group[-1].name))
+    return tuple(kept_axes), tuple(reduced), tuple(components)
+
+
+def ranges_of(axes: Iterable[Axis]) -> dict[str, tuple[int, int]]:
+    """Return the smallest and the largest value of each axis."""
+    return {axis.name: (0, max(axis.extent - 1, 0)) for axis in axes}
 
 
 def _complete(places: IndexMap) -> dict[TensorView, Index]:
@@ -401,8 +394,7 @@ def at_one_point(
     """Return the statements of a nest at one point, whose indices are the axis variables."""
     if nest.written is not None:
         return nest.written
-    ranges = {a.name: (0, max(a.extent - 1, 0)) for a in nest.axes}
-    return trial(fusion, nest, buffers, layouts, {}, ranges)
+    return trial(fusion, nest, buffers, layouts, {}, ranges_of(nest.axes))
 
 
 def _in_memory_order(
@@ -452,7 +444,7 @@ def _axes_behind(statements: tuple[ir.Statement, ...], axes: Sequence[Axis]) -> 
     behind = {axis.name: frozenset((axis.name,)) for axis in axes}
     for statement in ir.walk(statements):
         if isinstance(statement, ir.Let):
-            read = (term.name for term in statement.value.walk() if isinstance(term, Var))
+            read = ir.variables_in([statement.value])
             behind[statement.name] = frozenset().union(*(behind.get(name, ()) for name in read))
     return behind
 
@@ -512,8 +504,7 @@ def even_run(
     """Return how many of the innermost ``axes`` have a single stride in every access and can be one loop."""
     for count in range(len(axes), 1, -1):
         run = axes[-count:]
-        others = [a for a in nest.axes if a not in run]
-        ranges = {a.name: (0, max(a.extent - 1, 0)) for a in others}
+        ranges = ranges_of(a for a in nest.axes if a not in run)
         ranges["run"] = (0, max(prod(a.extent for a in run) - 1, 0))
         places = axis_indices(run, index_var("run"), ranges)
         statements = trial(fusion, nest, buffers, layouts, places, ranges)

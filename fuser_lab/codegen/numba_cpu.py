@@ -386,8 +386,8 @@ def _is_rolled(phase: ir.Phase) -> bool:
     for loop in ir.walk(phase.body):
         if not isinstance(loop, ir.Loop) or any(isinstance(inside, ir.Loop) for inside in ir.walk(loop.body)):
             continue
-        if isinstance(loop.start, Const) and isinstance(loop.stop, Const):
-            rounds[loop] = int(loop.stop.value.real - loop.start.value.real)
+        if loop.rounds is not None:
+            rounds[loop] = loop.rounds
     short = [loop for loop, count in rounds.items() if count <= LONGEST_ROLLED]
     shortest = min((rounds[loop] for loop in short), default=0)
     return shortest >= SHORTEST_ROLLED and any(map(_walks_along_memory, short))

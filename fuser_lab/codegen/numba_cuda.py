@@ -140,13 +140,12 @@ _OF_LIBRARY = "library_"  # before the names of functions that are fast otherwis
 _LOADS = {Evict.NORMAL: "load_vector", Evict.FIRST: "load_streamed", Evict.LAST: "load_retained"}
 _WORDS = 1 << 32  # smaller indices are computed with 32 bits
 _UNROLLED = crossover("gpu.unrolled")
-_OF_A_THREAD = frozenset({Role.SCRATCH, Role.WORDS})
 _WIDE = 8  # bytes of a value that takes two words
 
 
 def _is_unrolled(loop: Loop) -> bool:
     """Whether the compiler is to write out a loop, so that arrays indexed by its variable are registers."""
-    if _length(loop) == 0 or _statement_count((loop,)) > _UNROLLED:
+    if not loop.rounds or _statement_count((loop,)) > _UNROLLED:
         return False
     return loop.parallel in _WRITTEN_OUT or (loop.parallel is ParallelType.serial and _needs_registers(loop))
 
@@ -162,19 +161,12 @@ def _statement_count(statements: tuple[Statement, ...]) -> int:
     count = 0
     for statement in statements:
         if isinstance(statement, Loop):
-            count += max(_length(statement), 1) * _statement_count(statement.body)
+            count += max(statement.rounds or 1, 1) * _statement_count(statement.body)
         elif isinstance(statement, If):
             count += _statement_count(statement.then) + _statement_count(statement.otherwise)
         else:
             count += 1
     return count
-
-
-def _length(loop: Loop) -> int:
-    """Return the number of iterations of a loop; 0 if it is not a constant."""
-    if isinstance(loop.start, Const) and isinstance(loop.stop, Const):
-        return int(loop.stop.value.real - loop.start.value.real)
-    return 0
 
 
 def _alternatives(branch: If) -> list[tuple[Term | None, tuple[VectorLoad, ...]]]:

@@ -54,8 +54,7 @@ def choose_saved(facts: NestFacts, without: Collection[int] = (), *, cheap: bool
             )
             if not (new or tensor in roots) or tensor in saved:
                 continue
-            names = set().union(*(variables(i) for i in facts.nest.index[tensor]))
-            if not names & reduced:
+            if not facts.nest.axes_of(tensor) & reduced:
                 continue
             if cheap or _is_expensive(facts, tensor, expensive):
                 first = next(i for i, need in enumerate(needs) if i not in without and tensor in need)
@@ -81,7 +80,7 @@ def rows_kept(
     rows = {axis.name for axis in facts.nest.kept}
     inputs = []
     for tensor, numbers in pass_numbers.items():
-        varies = not rows or rows & set().union(*(variables(i) for i in facts.nest.index[tensor]))
+        varies = not rows or rows & facts.nest.axes_of(tensor)
         if early or (varies and len(numbers) > 1):
             inputs.append(Saved(tensor=tensor, written=0 if early else numbers[0]))
     if values and not inputs and not facts.inner_reduced:
@@ -97,7 +96,7 @@ def inputs_needed(facts: NestFacts, number: int, saved: Sequence[Saved]) -> tupl
     return tuple(
         tv for tv in sorted(needed, key=lambda tv: tv.name)
         if tv not in facts.fusion.producers and tv not in saved_tensors
-        and reduced & set().union(*(variables(i) for i in facts.nest.index[tv]))
+        and reduced & facts.nest.axes_of(tv)
     )
 
 
@@ -139,11 +138,7 @@ def shared_along(facts: NestFacts, axes: Sequence[Axis], number: int = 0) -> tup
     """
     needed = _needs(facts, number)
     same = {axis.name for axis in axes}
-    other = {axis.name for axis in facts.nest.axes} - same
-
-    def along(tensor: TensorView) -> set[str]:
-        return set().union(*(variables(i) for i in facts.nest.index.get(tensor, ())))
-
+    other, along = {axis.name for axis in facts.nest.axes} - same, facts.nest.axes_of
     tensors = [
         tv for tv in sorted(needed, key=lambda tv: tv.name)
         if along(tv) & other and not along(tv) & same and any(
@@ -163,7 +158,7 @@ def constant_along(facts: NestFacts, number: int) -> tuple[TensorView, ...]:
     reduced = {axis.name for axis in facts.nest.reduced}
 
     def varies(tensor: TensorView) -> bool:
-        return bool(reduced & set().union(*(variables(i) for i in facts.nest.index.get(tensor, ()))))
+        return bool(reduced & facts.nest.axes_of(tensor))
 
     return tuple(
         tv for tv in sorted(needed, key=lambda tv: tv.name)
@@ -206,9 +201,8 @@ def bytes_kept(saved: Sequence[Saved], fusion: Fusion) -> int:
 
 
 def _roots(facts: NestFacts, number: int) -> list[TensorView]:
-    folds = (*facts.nest.reductions, *facts.nest.scans)
-    folded = [expr.tensor_inputs[0] for expr in folds if facts.levels.get(expr.inputs[0], 0) == number]
-    return folded + [tv for tv in facts.nest.full if facts.levels.get(tv, 0) == number]
+    folds = (*facts.reductions_in(number), *facts.scans_in(number))
+    return [*(expr.tensor_inputs[0] for expr in folds), *facts.stored_in(number)]
 
 
 class _Asked(Values):

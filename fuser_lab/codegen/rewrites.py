@@ -45,7 +45,7 @@ convert by instructions choose the cheaper form; statements are given by their p
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -83,17 +83,12 @@ loop(
 
 def rewrite(body: ir.Block) -> ir.Block:
     """Return statements with cheaper values, and without values that are no longer used."""
-    replaced = _block(body, {})
-    if replaced == body:
-        return body
-    gone = names_of(body) - names_of(replaced)
-    return without(replaced, gone)
+    return without_unread(body, _block(body, {}))
 
 
-def names_of(body: ir.Block) -> set[str]:
-    """Return the names of the variables that statements read."""
-    terms = (term for statement in ir.walk(body) for term in ir.every_term(statement))
-    return {term.name for term in terms if isinstance(term, Var)}
+def without_unread(body: ir.Block, replaced: ir.Block) -> ir.Block:
+    """Return the statements that replace a body, without the values that only the body reads."""
+    return body if replaced == body else without(replaced, ir.variables_read(body) - ir.variables_read(replaced))
 
 
 def _block(body: ir.Block, definitions: Mapping[str, Term]) -> ir.Block:
@@ -156,7 +151,7 @@ def _without_bounds(value: Term, definitions: Mapping[str, Term]) -> Term:
             return value
 
 
-def without(body: ir.Block, names: set[str]) -> ir.Block:
+def without(body: ir.Block, names: Container[str]) -> ir.Block:
     """Return statements without the assignments to some variables."""
     return tuple(
         ir.map_blocks(statement, partial(without, names=names)) for statement in body
@@ -197,7 +192,6 @@ def _in_one(block: ir.Block) -> ir.Let | None:
 
 
 MOST_VALUES = crossover("branches.values")
-_REGISTERS = frozenset({ir.Role.SCRATCH, ir.Role.WORDS})
 _CHEAP = frozenset({"add", "sub", "mul", "neg", "cast", "select", "and", "or", "not"}) | COMPARISONS
 
 
@@ -232,7 +226,7 @@ def indexes_registers(loop: ir.Loop) -> bool:
     accesses = (*statements, *(term for statement in statements for term in ir.every_term(statement)))
     return any(
         isinstance(access, ir.Load | ir.Store)
-        and access.buffer.role in _REGISTERS
+        and access.buffer.role in ir.OF_A_THREAD
         and loop.var in variables(access.position)
         for access in accesses
     )
@@ -284,7 +278,7 @@ def _is_cheap(value: Term) -> bool:
     """Whether a value may be computed and discarded: it is cheap, and each of its loads can be made safe."""
     loads = [term for term in value.walk() if isinstance(term, ir.Load)]
     functions = {term.fn for term in value.walk() if isinstance(term, Apply) and term.dtype is not DataType.Index}
-    return functions <= _CHEAP and all(load.buffer.role in _REGISTERS or load.buffer.size for load in loads)
+    return functions <= _CHEAP and all(load.buffer.role in ir.OF_A_THREAD or load.buffer.size for load in loads)
 
 
 def _fresh(base: str, names: Counter[str]) -> str:
@@ -301,7 +295,7 @@ def _within(value: Term, condition: Term, renamed: Mapping[str, str]) -> Term:
             return Var(dtype, renamed.get(name, name))
         case ir.Load(dtype, buffer, position):
             place = _within(position, condition, renamed)
-            if buffer.role not in _REGISTERS:
+            if buffer.role not in ir.OF_A_THREAD:
                 place = Apply(DataType.Index, "select", (condition, place, index(0)))
             return ir.Load(dtype, buffer, place)
         case Apply(dtype, fn, args):

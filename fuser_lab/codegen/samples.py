@@ -95,12 +95,10 @@ class Samples:
                 self._if(statement)
             case ir.Let():
                 self._assign(statement)
-            case ir.VectorLoad(buffer=buffer, position=position, count=count, width=width):
+            case ir.VectorLoad(buffer=buffer) | ir.VectorStore(buffer=buffer):
                 self._other(statement)
-                self._access(buffer, position, count, width, stored=False)
-            case ir.VectorStore(buffer=buffer, position=position, count=count, width=width):
-                self._other(statement)
-                self._access(buffer, position, count, width, stored=True)
+                stored = isinstance(statement, ir.VectorStore)
+                self._access(buffer, statement.position, statement.count, statement.width, stored=stored)
             case ir.Store(buffer=buffer, position=position, value=value) | ir.Send(
                 buffer=buffer, position=position, value=value,
             ):
@@ -116,6 +114,12 @@ class Samples:
                 self._other(statement)
             case _:
                 self._other(statement)
+
+    def _ends(self, loop: ir.Loop) -> tuple[Whole, Whole, bool]:
+        """Return the first index of a loop, 0 if unknown, its turns, 1 if unknown, and whether its end is known."""
+        start, stop = self._term(loop.start).numbers, self._term(loop.stop).numbers
+        first = self._all(0) if start is None else start
+        return first, self._all(1) if stop is None else np.maximum(stop - first, 0), stop is not None
 
     def _assign(self, statement: ir.Let) -> None:
         if statement.name in self._env:

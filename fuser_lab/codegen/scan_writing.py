@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Role
+from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Role, Scan, Scope
 from fuser_lab.codegen.nest_writing import PhaseCode, Places
 from fuser_lab.codegen.nests import Nest
 from fuser_lab.codegen.values import Values, call_text
@@ -31,6 +31,13 @@ class Running:
     def name(self) -> str:
         """The name of the carried value, such as ``t6_cumsum``."""
         return f"{self.expr.name.lower()}_{self.expr.op.name}"
+
+    def over(self, parts: int, each: int, carry: Var, scope: Scope) -> Scan:
+        """Return the statement that replaces the operands, in runs of ``each`` elements, by the results."""
+        return Scan(
+            buffer=self.elements, parts=parts, each=each, carry=carry, fn=self.fn, identity=self.identity.value,
+            scope=scope, origin=self.expr.name,
+        )
 
 
 def scan_levels(fusion: Fusion, nest: Nest) -> tuple[tuple[Expr, ...], ...]:

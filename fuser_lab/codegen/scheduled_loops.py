@@ -5,7 +5,7 @@ shared loop runs over the consumer's extent (nvFuser promotes such loops), and i
 Otherwise the index of an element follows from the tensor's own splits and merges, applied backwards.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fuser_lab.codegen.index_map import ZERO, Index, Read, element_term, operand_index
@@ -253,27 +253,20 @@ def operand_of(expr: Expr, out: TensorView, operand: TensorView, indices: Mappin
     raise ScheduleError(msg)
 
 
-def broadcast_loops(tensor: ScheduledTensor) -> frozenset[int]:
-    """Return the positions of loops that run only over broadcast axes."""
-    plain = {axis.id: axis.is_broadcast for axis in tensor.tensor.domain.logical}
+def broadcast_loops(tensor: ScheduledTensor, of: Callable[[tuple[bool, bool]], bool] = all) -> frozenset[int]:
+    """Return the positions of loops that run only over broadcast axes; over at least one for ``any``."""
+    spread = {axis.id: axis.is_broadcast for axis in tensor.tensor.domain.logical}
     for step in tensor.steps:
         if isinstance(step, Split):
-            plain[step.outer.id] = plain[step.inner.id] = plain[step.source.id]
+            spread[step.outer.id] = spread[step.inner.id] = spread[step.source.id]
         else:
-            plain[step.result.id] = plain[step.outer.id] and plain[step.inner.id]
-    return frozenset(position for position, axis in enumerate(tensor.loop) if plain[axis.id])
+            spread[step.result.id] = of((spread[step.outer.id], spread[step.inner.id]))
+    return frozenset(position for position, axis in enumerate(tensor.loop) if spread[axis.id])
 
 
 def mixed_loops(tensor: ScheduledTensor) -> frozenset[int]:
     """Return the positions of loops over a broadcast axis merged with other axes."""
-    spread = broadcast_loops(tensor)
-    touched = {axis.id: axis.is_broadcast for axis in tensor.tensor.domain.logical}
-    for step in tensor.steps:
-        if isinstance(step, Split):
-            touched[step.outer.id] = touched[step.inner.id] = touched[step.source.id]
-        else:
-            touched[step.result.id] = touched[step.outer.id] or touched[step.inner.id]
-    return frozenset(p for p, axis in enumerate(tensor.loop) if touched[axis.id] and p not in spread)
+    return broadcast_loops(tensor, any) - broadcast_loops(tensor)
 
 
 def backwards(steps: Sequence[DomainTransform], end_indices: Mapping[int, Term], ranges: Ranges) -> dict[int, Term]:

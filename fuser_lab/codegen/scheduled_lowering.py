@@ -242,8 +242,7 @@ def _initial_values(body: tuple[ir.Statement, ...]) -> tuple[ir.Let, ...]:
 def _read_outside(statements: Sequence[ir.Statement], visible: frozenset[str]) -> Iterator[str]:
     """Yield the names that statements read where no block around them has set them before."""
     for statement in statements:
-        names = {t.name for t in ir.every_term(statement) if isinstance(t, Var)}
-        yield from names - visible
+        yield from ir.variables_in(ir.terms_of(statement)) - visible
         match statement:
             case ir.Let(name=name, update=update):
                 if update and name not in visible:

@@ -29,7 +29,6 @@ _COMPARED = frozenset({"lt", "le", "gt", "ge"})
 _SAME = frozenset({"eq", "ne"})
 _LINEAR = frozenset({"add", "sub", "mul"})
 _COUNTED = frozenset({DataType.Float, DataType.Double})  # dtypes of numbers of elements in arithmetic
-_REGISTERS = frozenset({ir.Role.SCRATCH, ir.Role.WORDS})
 
 Names = frozenset[str]
 
@@ -247,7 +246,7 @@ class _Sizes:
             case Apply(dtype, fn, args) if fn in _LINEAR:
                 return Apply(dtype, fn, tuple(self.steps(arg, least) for arg in args))
             case Apply(_, "min", _):
-                return self.bound(term, _variables(term), least)
+                return self.bound(term, ir.variables_in([term]), least)
             case _:
                 return term
 
@@ -255,7 +254,7 @@ class _Sizes:
         """Return a term with parameters for bounds of moving indices, and for divisors of means."""
         match term:
             case Apply(dtype, fn, (a, Const(DataType.Index, _) as limit)) if fn in _COMPARED | _SAME and is_index(a):
-                return Apply(dtype, fn, (a, self.bound(limit, _variables(a)))) if _mentions(a, moving) else term
+                return Apply(dtype, fn, (a, self.bound(limit, ir.variables_in([a])))) if _mentions(a, moving) else term
             case Apply(dtype, "select", (condition, *sides)):
                 with self._among(condition, moving):
                     chosen = tuple(self.compared(side, moving) for side in sides)
@@ -361,8 +360,8 @@ class _GpuSizes(_Sizes):
         names, turns, parts, placed = {loop.var}, False, False, False
         for statement in ir.walk(loop.body):
             for buffer, position in ir.accesses_of(statement):
-                if not names.isdisjoint(t.name for t in position.walk() if isinstance(t, Var)):
-                    if buffer.role in _REGISTERS:
+                if not names.isdisjoint(ir.variables_in([position])):
+                    if buffer.role in ir.OF_A_THREAD:
                         return False
                     parts |= buffer.role is ir.Role.WORKSPACE and not isinstance(statement, ir.Store | ir.VectorStore)
             if isinstance(statement, ir.Let) and _mentions(statement.value, names):
@@ -377,7 +376,7 @@ class _GpuSizes(_Sizes):
 
     def moves(self, value: Term, moving: Names) -> bool:
         """Whether a value depends on the outermost extent."""
-        is_in_registers = any(isinstance(term, ir.Load) and term.buffer.role in _REGISTERS for term in value.walk())
+        is_in_registers = any(isinstance(term, ir.Load) and term.buffer.role in ir.OF_A_THREAD for term in value.walk())
         return is_in_registers or (self._rest and value.dtype is DataType.Index) or super().moves(value, moving)
 
     def value(self, value: Term, moving: Names) -> Term:
@@ -403,8 +402,8 @@ class _GpuSizes(_Sizes):
     def choice(self, statement: ir.If, moving: Names, *, outermost: bool) -> ir.If:
         """Return a conditional with parameters."""
         match statement.condition:
-            case Apply(dtype, "eq", (a, Const() as block)) if _variables(a) & moving:
-                condition = Apply(dtype, "eq", (a, self.bound(block, _variables(a), 0)))
+            case Apply(dtype, "eq", (a, Const() as block)) if (names := ir.variables_in([a])) & moving:
+                condition = Apply(dtype, "eq", (a, self.bound(block, names, 0)))
                 before, self._rest = self._rest, True
                 then = self.block(statement.then, moving, outermost=outermost)
                 self._rest = before
@@ -466,10 +465,6 @@ def _factors(term: Term, name: str) -> Iterator[int]:
         match part:
             case Apply(_, "mul", (Var(_, variable), Const(_, value))) if variable == name:
                 yield int(value.real)
-
-
-def _variables(term: Term) -> Names:
-    return frozenset(part.name for part in term.walk() if isinstance(part, Var))
 
 
 def _mentions(term: Term, names: Iterable[str]) -> bool:

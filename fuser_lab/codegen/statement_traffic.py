@@ -89,15 +89,13 @@ class _Walk(Samples):
         self._guessed = guessed
 
     def _loop(self, loop: Loop) -> None:
-        start, stop = self._term(loop.start).numbers, self._term(loop.stop).numbers
-        first = self._all(0) if start is None else start
-        turns = self._all(1) if stop is None else np.maximum(stop - first, 0)
+        first, turns, is_known = self._ends(loop)
         outside = self._mask, self._weight, self._guessed
         part = (np.arange(_SAMPLES) * sqrt(_PRIMES[self._depth % len(_PRIMES)]) + 0.5) % 1
         self._env[loop.var] = Value(first + (turns * part).astype(np.int64), self._depth)
         self._mask = self._mask & (turns > 0)
         self._weight = self._weight * turns
-        self._guessed = self._guessed or stop is None
+        self._guessed = self._guessed or not is_known
         self._depth += 1
         self._block(loop.body)
         self._depth -= 1

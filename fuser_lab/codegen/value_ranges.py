@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from fuser_lab.codegen.kernel_ir import Block, If, Let, Load, Loop, Reduce, Scan, Statement, map_terms, walk
-from fuser_lab.codegen.rewrites import made_of_data, names_of, without
+from fuser_lab.codegen.rewrites import made_of_data, without_unread
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
 
@@ -44,8 +44,7 @@ def without_known_conditions(body: Block) -> Block:
     if not made_of_data(body):
         return body
     changing = frozenset(s.name for s in walk(body) if isinstance(s, Let) and s.update)
-    replaced, _ = _block(body, {}, changing)
-    return body if replaced == body else without(replaced, names_of(body) - names_of(replaced))
+    return without_unread(body, _block(body, {}, changing)[0])
 
 
 def _block(body: Block, ranges: Ranges, changing: frozenset[str]) -> tuple[Block, dict[str, Range]]:

@@ -23,7 +23,7 @@ from fuser_lab.codegen.index_map import (
     operand_index,
 )
 from fuser_lab.codegen.index_math import FixedRanges, Ranges, is_index, narrow, negate, range_key, simplify, variables
-from fuser_lab.codegen.kernel_ir import Buffer, If, Layout, Let, Load, Loop, Statement, Store
+from fuser_lab.codegen.kernel_ir import Alloc, Buffer, If, Layout, Let, Load, Loop, Role, Statement, Store
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
@@ -171,6 +171,14 @@ class Values:
     def put(self, buffer: Buffer, position: Term, value: Term, origin: str | None = None) -> None:
         """Emit the store of a value at a position in memory."""
         self.emit(Store(buffer=buffer, position=self.simplify(position), value=value, origin=origin))
+
+    def allocate(
+        self, name: str, dtype: DataType, size: int, role: Role = Role.SCRATCH, *, origin: str | None = None,
+    ) -> Buffer:
+        """Emit the allocation of memory for a number of elements, and return it."""
+        buffer = Buffer(name=name, dtype=dtype, size=size, role=role)
+        self.emit(Alloc(buffer=buffer, origin=origin))
+        return buffer
 
     def fresh(self, base: str) -> str:
         """Return a name that no open block uses."""

@@ -212,8 +212,7 @@ def _with_arguments(kernel: ir.Kernel, labels: dict[int, int]) -> ir.Kernel:
     for phase in kernel.phases:
         body = ir.rewrite_statements(phase.body, lambda term: number(term) if _may_be_argument(term) else None, _roomy)
         body = divisions_before_loops(body, frozenset(size.name for size in sizes.values()), used)
-        terms = (term for statement in ir.walk(body) for term in ir.every_term(statement))
-        read = {term.name for term in terms if isinstance(term, Var)}
+        read = ir.variables_read(body)
         declared = (*phase.sizes, *sizes.values())
         phases.append(replace(phase, body=body, sizes=tuple(size for size in declared if size.name in read)))
     return replace(kernel, phases=tuple(phases))

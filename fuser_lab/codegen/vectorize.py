@@ -115,7 +115,7 @@ class _Vectorizer:
     # One loop over the elements of a vector
 
     def _vector_loop(self, loop: ir.Loop) -> Iterator[ir.Statement]:
-        count = _rounds(loop)
+        count = loop.rounds or 0
         stored = {s.buffer.name for s in ir.walk(loop.body) if isinstance(s, ir.Store)}
         moves = _Moves()
         inside = {loop.var} | {s.name for s in ir.walk(loop.body) if isinstance(s, ir.Let | ir.Reduce)}
@@ -237,8 +237,7 @@ class _Vectorizer:
 
     def _is_outside(self, condition: Term, around: "_Around") -> bool:
         """Whether a condition is loop-invariant and known before the loop."""
-        names = {t.name for t in condition.walk() if isinstance(t, Var)}
-        names |= variables(resolve(condition, self._definitions))
+        names = ir.variables_in([condition]) | variables(resolve(condition, self._definitions))
         return not has_loads(condition) and names.isdisjoint(around.inside)
 
     def _read(self, value: Term, around: "_Around", moves: _Moves, origin: str | None) -> Term:
@@ -271,7 +270,7 @@ class _Vectorizer:
         self, seed: Term, offset: Term, position: Term, around: "_Around", moves: _Moves, origin: str | None,
     ) -> Term | None:
         """Return a random number from those drawn together before the loop; None if they are not consecutive."""
-        outside = {t.name for term in (seed, offset) for t in term.walk() if isinstance(t, Var)}
+        outside = ir.variables_in([seed, offset])
         form = linear(resolve(position, self._inner(around)), {})
         inside = [part for part in form.parts if around.loop.var in variables(part[0])]
         base = to_term(Linear(form.constant // 4 * 4, tuple(part for part in form.parts if part not in inside)))
@@ -349,7 +348,7 @@ class _Vectorizer:
 
     def _unroll(self, loop: ir.Loop) -> Iterator[ir.Statement]:
         outer = self._slot, self._rounds, self._varying
-        rounds = _rounds(loop)
+        rounds = loop.rounds or 0
         self._slot = simplify(self._slot * rounds + Var(DataType.Index, loop.var), {})
         self._rounds *= rounds
         inside = {s.name for s in ir.walk(loop.body) if isinstance(s, ir.Let | ir.Reduce)}
@@ -359,7 +358,7 @@ class _Vectorizer:
         ahead = _loads_ahead(body)
         if ahead:
             alone = (s for s in ahead if isinstance(s, ir.VectorLoad) and rounds > 1)
-            once = tuple(s for s in alone if not _used_names(s) & {loop.var, *inside})
+            once = tuple(s for s in alone if not ir.variables_read((s,)) & {loop.var, *inside})
             yield from once
             if rest := tuple(s for s in ahead if s not in once):
                 yield replace(loop, body=rest)
@@ -430,7 +429,7 @@ def _slice(body: ir.Block, needed: set[str]) -> ir.Block:
                 statements.append(_choice(condition, *branches))
             case _:
                 continue
-        needed |= {t.name for t in ir.every_term(statements[-1]) if isinstance(t, Var)}
+        needed |= ir.variables_in(ir.terms_of(statements[-1]))
     return tuple(reversed(statements))
 
 
@@ -463,7 +462,7 @@ def _before_barriers(body: ir.Block) -> ir.Block:
         waiting = waits and _only_loads(statement)
         first = next((n for n, s in enumerate(result) if waiting and _only_loads(s)), None)
         made = {s.name for s in result[first + 1 :] if isinstance(s, ir.Let)} if first is not None else set()
-        if first is None or not made.isdisjoint(_used_names(statement)):
+        if first is None or not made.isdisjoint(ir.variables_read((statement,))):
             result.append(statement)
         else:
             result.insert(first + 1, statement)
@@ -479,11 +478,6 @@ def _keeps(statement: ir.Statement | None) -> bool:
     inside = () if statement is None else ir.walk((statement,))
     stores = [s for s in inside if isinstance(s, ir.Store | ir.VectorStore)]
     return bool(stores) and all(s.buffer.role is ir.Role.SCRATCH for s in stores)
-
-
-def _used_names(statement: ir.Statement) -> set[str]:
-    terms = (t for s in ir.walk((statement,)) for t in ir.every_term(s))
-    return {t.name for t in terms if isinstance(t, Var)}
 
 
 def _only_loads(statement: ir.Statement) -> bool:
@@ -515,11 +509,6 @@ def _bounds(loop: ir.Loop) -> Range:
     first = int(loop.start.value.real) if isinstance(loop.start, Const) else UNBOUNDED[0]
     last = int(loop.stop.value.real) - 1 if isinstance(loop.stop, Const) else UNBOUNDED[1]
     return first, max(first, last)
-
-
-def _rounds(loop: ir.Loop) -> int:
-    """Return the trip count of a loop with a constant end."""
-    return int(loop.stop.value.real) if isinstance(loop.stop, Const) else 0
 
 
 def _buffers(statement: ir.Statement) -> Iterator[ir.Buffer]:

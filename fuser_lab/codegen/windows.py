@@ -22,7 +22,6 @@ from functools import reduce
 from math import gcd
 
 from fuser_lab.codegen.index_math import (
-    ACCESS_BYTES,
     Linear,
     Ranges,
     access_of,
@@ -36,8 +35,9 @@ from fuser_lab.codegen.index_math import (
     substitute,
     to_term,
     variables,
+    widest_vectors,
 )
-from fuser_lab.codegen.kernel_ir import Block, Buffer, If, Let, Load, Role, terms_of
+from fuser_lab.codegen.kernel_ir import Block, Buffer, If, Let, Load, Role, terms_of, variables_in
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var, index
@@ -231,8 +231,7 @@ def window_of(load: Load, value: int, windows: Mapping[Key, tuple[Window, ...]],
 
 def holds_for(condition: Term, values: Sequence[int], loops: Loops) -> tuple[int, ...] | None:
     """Return the values of the loop's variable for which a condition holds; None if it depends on anything else."""
-    names = {t.name for t in condition.walk() if isinstance(t, Var)}
-    if not names <= {loops.name, *loops.inner()} or has_loads(condition):
+    if not variables_in([condition]) <= {loops.name, *loops.inner()} or has_loads(condition):
         return None
     holding = []
     term = substitute(condition, loops.inner())
@@ -277,7 +276,8 @@ class _Needed:
 
 def _windows(buffer: Buffer, base: Term, needed: _Needed, loops: Loops) -> Iterator[Window]:
     """Yield the worthwhile windows: each has all elements of some loads."""
-    width = _widest(buffer, base, loops)
+    # All vectors lie within the buffer or outside it.
+    width = widest_vectors(buffer, divisor(linear(resolve(base, loops.definitions), {})), buffer.size)
     vectors = sorted({(low // width, high // width) for low, high in needed.spans}) if width > 1 else []
     while vectors:
         first, last = vectors.pop(0)
@@ -289,15 +289,6 @@ def _windows(buffer: Buffer, base: Term, needed: _Needed, loops: Loops) -> Itera
         window = Window(buffer=buffer, base=base, low=low, count=count, pieces=pieces)
         if window.accesses < len(places) and count <= _SPARSEST * len(places):
             yield window
-
-
-def _widest(buffer: Buffer, base: Term, loops: Loops) -> int:
-    """Return the number of elements of the widest aligned vectors, all of which lie within the buffer or outside it."""
-    size = buffer.dtype.itemsize
-    width = gcd(divisor(linear(resolve(base, loops.definitions), {})), buffer.size, max(ACCESS_BYTES // size, 1))
-    while width > 1 and buffer.alignment % (width * size):
-        width //= 2
-    return width
 
 
 def _pieces(places: Sequence[int], needed: _Needed, width: int) -> tuple[Piece, ...]:
@@ -373,7 +364,7 @@ def _when(around: _Around, loops: Loops) -> dict[int, Conjunction]:
 
 def _is_known(condition: Term, loops: Loops) -> bool:
     """Whether a condition is index arithmetic of loop variables, and of names set before the loop."""
-    names = {t.name for t in substitute(condition, loops.inner()).walk() if isinstance(t, Var)} - {loops.name}
+    names = variables_in([substitute(condition, loops.inner())]) - {loops.name}
     return is_index(condition) and not any(name in loops.inside or name in loops.data for name in names)
 
 

@@ -17,6 +17,7 @@ from fuser_lab.codegen import (
     gpu_row_parts,
     gpu_rows,
     gpu_scans,
+    gpu_staged_rows,
     gpu_tiles,
 )
 from fuser_lab.codegen.kernel_ir import Phase
@@ -41,7 +42,7 @@ def _rows_of_blocks(nest: NestPlan) -> StylePlan[Any]:
     rows = gpu_rows.row_plan(nest)
     if nest.schedule.split > 1:
         return StylePlan(nest, gpu_row_parts.parted_row_plan(rows), gpu_row_parts.write_parted_rows)
-    return StylePlan(nest, rows, gpu_rows.write_staged_rows if nest.schedule.staged else gpu_rows.write_rows)
+    return StylePlan(nest, rows, gpu_staged_rows.write_staged_rows if nest.schedule.staged else gpu_rows.write_rows)
 
 
 def _rows_of_cores(nest: NestPlan) -> StylePlan[Any]:

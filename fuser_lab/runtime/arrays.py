@@ -173,8 +173,8 @@ def storage_dtype(dtype: DataType) -> "np.dtype[np.generic]":
     return _WORDS[dtype.itemsize] if dtype.is_reduced_float else dtype.numpy
 
 
-class _Memory:
-    """Another array's memory in a form that NumPy can wrap; keeps the owner alive."""
+class Memory:
+    """A range of memory in a form that NumPy can wrap; keeps its owner alive, None if its arrays may point anywhere."""
 
     __slots__ = ("__array_interface__", "owner")
 
@@ -184,17 +184,6 @@ class _Memory:
         self.owner = owner
         self.__array_interface__ = {
             "data": (address, False), "shape": shape, "typestr": typestr, "strides": strides, "version": 3,
-        }
-
-
-class Unowned:
-    """A range of memory that NumPy can wrap and that has no owner: its arrays may point anywhere."""
-
-    __slots__ = ("__array_interface__",)
-
-    def __init__(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], typestr: str) -> None:
-        self.__array_interface__ = {
-            "data": (address, False), "shape": shape, "strides": strides, "typestr": typestr, "version": 3,
         }
 
 
@@ -209,7 +198,7 @@ def _place(value: Any) -> Any:
         return None
     size = value.element_size()
     steps = tuple(s * size for s in value.stride())
-    return np.asarray(_Memory(value, value.data_ptr(), tuple(value.shape), f"|V{size}", steps))
+    return np.asarray(Memory(value, value.data_ptr(), tuple(value.shape), f"|V{size}", steps))
 
 
 def may_overlap(a: Any, b: Any) -> bool:
@@ -278,7 +267,7 @@ def flat_view(array: Array, dtype: DataType, size: int, offset: int) -> Array:
     if not size:
         return np.empty(0, stored)
     address = array.__array_interface__["data"][0] - offset * array.itemsize
-    return np.asarray(_Memory(array, address, (size,), stored.str))
+    return np.asarray(Memory(array, address, (size,), stored.str))
 
 
 def from_numpy_as(kind: str, array: Array, like: Any = None) -> Any:

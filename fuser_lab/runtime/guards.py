@@ -1,7 +1,8 @@
-"""Checks that arrays of a repeated run are like those of an earlier one, for both targets."""
+"""Runs that are kept for reuse, and checks that their arrays are like those of an earlier run, for both targets."""
 
 import functools
 import importlib
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,6 +10,24 @@ import numpy as np
 
 GUARDS = 4  # kept guards, because guards also distinguish tensors by irrelevant properties such as requires_grad
 LARGEST_WORD = 1 << 31  # of integers that any word of a kernel can hold; others take the slow path
+_KEPT = 2  # stored runs per plan, the most recent ones
+
+
+class KeptRuns:
+    """The last runs of a plan, for reuse; a caller takes one out and puts it back."""
+
+    __slots__ = ("_kept",)
+
+    def __init__(self) -> None:
+        self._kept: deque[Any] = deque(maxlen=_KEPT)
+
+    def keep(self, run: Any) -> None:
+        """Keep a run."""
+        self._kept.append(run)
+
+    def clear(self) -> None:
+        """Drop all runs and their storage."""
+        self._kept.clear()
 
 
 @functools.cache
@@ -42,3 +61,13 @@ def span_of(array: Any) -> int:
         return 0
     steps = zip(array.shape, array.stride(), strict=True)
     return int((sum((n - 1) * step for n, step in steps) + 1) * array.element_size())
+
+
+def are_apart(spans: Sequence[tuple[int, int]], first_written: int) -> bool:
+    """Whether no span of memory from a position on overlaps another one."""
+    for place in range(first_written, len(spans)):
+        begin, end = spans[place]
+        for other, (first, last) in enumerate(spans):
+            if begin < last and first < end and other != place:
+                return False
+    return True

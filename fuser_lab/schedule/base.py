@@ -3,7 +3,7 @@
 `common_gate` has the checks that all schedulers with kernels share (nvFuser: Schedule::canSchedule).
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, final, runtime_checkable
 
@@ -11,7 +11,7 @@ from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import MONOTONE, ReasonCode
 from fuser_lab.cost.verdict import Param, SchedulerType, Verdict, reason, refuse
 from fuser_lab.errors import ArgumentTypeError, ScheduleError
-from fuser_lab.ir import Fusion
+from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.parameters import NestChoice, choose_loops
 from fuser_lab.schedule.state import LoopSchedule, Refused, Space
@@ -75,24 +75,56 @@ def no(scheduler: SchedulerType, code: ReasonCode, *core: str, **params: Param) 
     return refuse(scheduler, reason(code, **params), *core, monotone=code in MONOTONE)
 
 
-Rule = Callable[[CandidateFacts, Device], str | None]
+def refusal_of_reductions(
+    scheduler: SchedulerType, facts: CandidateFacts, rules: Callable[[CandidateFacts], Iterator[Refusal | None]],
+) -> Verdict | None:
+    """Return the refusal of a candidate without a reduction or a tensor input, or by the first broken rule, or None."""
+    if facts.reduction is None:
+        return no(scheduler, ReasonCode.NO_REDUCTION)
+    if not facts.inputs:
+        return no(scheduler, ReasonCode.NO_TENSOR_INPUT)
+    refusal = facts.first_broken(rules(facts))
+    return None if refusal is None else refusal_verdict(scheduler, refusal)
+
+
+def reference_without_reductions(
+    scheduler: SchedulerType, facts: CandidateFacts, rules: Iterable[Refusal | None],
+) -> TensorView | Verdict:
+    """Return the output whose loops reach all axes, or the refusal of a candidate with a reduction or by a rule."""
+    reduction = facts.reduction
+    if reduction is not None:
+        return no(scheduler, ReasonCode.HAS_REDUCTION, reduction.name, tensor=reduction.name, op=reduction.op)
+    refusal = facts.first_broken(rules)
+    if refusal is not None:
+        return refusal_verdict(scheduler, refusal)
+    reference = facts.reference
+    return reference if isinstance(reference, TensorView) else refusal_verdict(scheduler, reference)
 
 
 @dataclass(frozen=True, slots=True)
-class RuledScheduler(Heuristics):
-    """A scheduler with an additional rule, which may refuse candidates that the scheduler accepts."""
+class OtherVerdicts(Heuristics):
+    """A scheduler with the type and the kernels of another one."""
 
     scheduler: Scheduler
-    rule: Rule
 
     @property
     def type(self) -> SchedulerType:
-        """The scheduler's type."""
+        """The scheduler's type, which selects the kernel."""
         return self.scheduler.type
 
     def propose(self, space: Space, target: str) -> LoopSchedule:
         """Return the parameters that the scheduler proposes."""
         return heuristics_of(self.scheduler).propose(space, target)
+
+
+Rule = Callable[[CandidateFacts, Device], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class RuledScheduler(OtherVerdicts):
+    """A scheduler with an additional rule, which may refuse candidates that the scheduler accepts."""
+
+    rule: Rule
 
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the scheduler's verdict, or the refusal by the rule."""

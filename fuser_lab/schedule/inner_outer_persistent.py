@@ -12,9 +12,9 @@ from fuser_lab.analysis.resolved_broadcasts import unresolved_broadcast
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.rules import follows
-from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
+from fuser_lab.cost.verdict import Reason, SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import Expr, OpKind
-from fuser_lab.schedule.base import Heuristics, common_gate, no, refusal_verdict
+from fuser_lab.schedule.base import Heuristics, common_gate, no, refusal_of_reductions, refusal_verdict
 from fuser_lab.schedule.facts import CandidateFacts, Refusal, mismatch
 from fuser_lab.schedule.persistent import (
     align,
@@ -43,13 +43,9 @@ class InnerOuterPersistent(Heuristics):
     )
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the acceptance with the bytes kept, or the first rule that is broken."""
-        if facts.reduction is None:
-            return no(self.type, ReasonCode.NO_REDUCTION)
-        if not facts.inputs:
-            return no(self.type, ReasonCode.NO_TENSOR_INPUT)
-        refusal = facts.first_broken(_rules_of_any(facts))
-        if refusal is not None:
-            return refusal_verdict(self.type, refusal)
+        early = refusal_of_reductions(self.type, facts, _rules_of_any)
+        if early is not None:
+            return early
         inner = [p for p in facts.patterns if p.inner]
         outer = [p for p in facts.patterns if not p.inner]
         if not inner or not outer:
@@ -178,12 +174,16 @@ def _not_complementary(inner: Sequence[ReductionPattern], outer: Sequence[Reduct
             return mismatch(first, other), (first.name, other.name)
     for other in outer:
         if other.axes != tuple((c, not reduced) for c, reduced in first.axes):
-            why = reason(
-                ReasonCode.NOT_COMPLEMENTARY, inner=first.name, inner_axes=first.places, outer=other.name,
-                outer_axes=other.places,
-            )
-            return why, (first.name, other.name)
+            return other_places(first, other), (first.name, other.name)
     return None
+
+
+def other_places(inner: ReductionPattern, outer: ReductionPattern) -> Reason:
+    """Return the reason that an outer reduction does not reduce what an inner one keeps."""
+    return reason(
+        ReasonCode.NOT_COMPLEMENTARY, inner=inner.name, inner_axes=inner.places, outer=outer.name,
+        outer_axes=outer.places,
+    )
 
 
 @follows("scheduler/normalization_utils", "hasSharedInput", 566, 589, ReasonCode.NO_SHARED_INPUT)
@@ -208,6 +208,11 @@ def _operands(facts: CandidateFacts, *, inner: bool) -> set[str]:
 )
 def _tied_elsewhere(facts: CandidateFacts) -> Refusal | None:
     """Return where inner and outer reductions are connected other than through the operands of outer ones, or None."""
+    return tied_reductions(facts) or _connected_besides(facts)
+
+
+def tied_reductions(facts: CandidateFacts) -> Refusal | None:
+    """Return a reduction that depends on an outer one, or an expression that combines both kinds, or None."""
     inner = {p.name for p in facts.patterns if p.inner}
     outer = {p.name for p in facts.patterns if not p.inner}
     after_outer: dict[str, str] = {}
@@ -227,7 +232,7 @@ def _tied_elsewhere(facts: CandidateFacts) -> Refusal | None:
             after_inner[link.name] = link.name
         elif rowed is not None:
             after_inner[link.name] = rowed
-    return _connected_besides(facts)
+    return None
 
 
 @follows(

@@ -16,6 +16,7 @@ from fuser_lab.analysis.reductions import ReductionPattern
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Reason, reason
 from fuser_lab.schedule.facts import CandidateFacts, mismatch
+from fuser_lab.schedule.inner_outer_persistent import other_places, tied_reductions
 
 Places = tuple[tuple[int, bool], ...]
 
@@ -51,33 +52,9 @@ def _both_kinds(
         return None
     rows, columns = inner[0], outer[0]
     if _places(facts, columns) != tuple((extent, not reduced) for extent, reduced in _places(facts, rows)):
-        return reason(
-            ReasonCode.NOT_COMPLEMENTARY, inner=rows.name, inner_axes=rows.places, outer=columns.name,
-            outer_axes=columns.places,
-        )
-    return _tied_reductions(facts, {p.name for p in inner}, {p.name for p in outer}) or _widened_result(facts)
-
-
-def _tied_reductions(facts: CandidateFacts, inner: set[str], outer: set[str]) -> Reason | None:
-    """Return a reduction that depends on an outer one, or an expression that combines both kinds, or None."""
-    after_outer: dict[str, str] = {}
-    after_inner: dict[str, str] = {}
-    for link in facts.links:
-        column = next((after_outer[name] for name in link.operands if name in after_outer), None)
-        row = next((after_inner[name] for name in link.operands if name in after_inner), None)
-        if column is not None and link.name in inner | outer:
-            return reason(ReasonCode.OUTER_BEFORE_INNER, first=column, second=link.name)
-        if column is not None and row is not None:
-            return reason(ReasonCode.SHARED_CONSUMER, user=link.name, inner=row, outer=column)
-        if link.name in outer:
-            after_outer[link.name] = link.name  # a column may add up values that come after a row's reduction
-        elif column is not None:
-            after_outer[link.name] = column
-        elif link.name in inner:
-            after_inner[link.name] = link.name
-        elif row is not None:
-            after_inner[link.name] = row
-    return None
+        return other_places(rows, columns)
+    tied = tied_reductions(facts)
+    return _widened_result(facts) if tied is None else tied[0]
 
 
 def _widened_result(facts: CandidateFacts) -> Reason | None:

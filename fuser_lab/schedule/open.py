@@ -7,10 +7,9 @@ from typing import Protocol
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Reason, SchedulerType, Verdict, accept, reason, refuse
-from fuser_lab.schedule.base import Heuristics, Scheduler, heuristics_of
+from fuser_lab.schedule.base import OtherVerdicts, Scheduler
 from fuser_lab.schedule.expr_eval import ExprEval
 from fuser_lab.schedule.facts import CandidateFacts
-from fuser_lab.schedule.state import LoopSchedule, Space
 from fuser_lab.segmentation.oracle import Candidate
 
 # Rules of nvFuser's schedulers that state what its kernels cannot do, or do not do because it would be slow. The other
@@ -43,25 +42,15 @@ class Lowering(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class OpenScheduler(Heuristics):
+class OpenScheduler(OtherVerdicts):
     """Accepts what a scheduler would accept without the rules ``lifted``, if the lowering makes one kernel of it.
 
     The acceptance names the rules that were lifted. A candidate that the scheduler accepts by itself, or refuses
     because of another rule, is refused with the scheduler's reason.
     """
 
-    scheduler: Scheduler
     lifted: tuple[ReasonCode, ...]
     lowering: Lowering
-
-    @property
-    def type(self) -> SchedulerType:
-        """The scheduler's type, which selects the kernel."""
-        return self.scheduler.type
-
-    def propose(self, space: Space, target: str) -> LoopSchedule:
-        """Return the parameters that the scheduler proposes."""
-        return heuristics_of(self.scheduler).propose(space, target)
 
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the acceptance with the lifted rules that it breaks, or the refusal with its reason."""

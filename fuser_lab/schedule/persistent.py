@@ -1,6 +1,7 @@
 """Rules shared by the schedulers that keep values on chip across a reduction."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import takewhile
 
 from fuser_lab.analysis.buffer_sizes import BufferSizes
@@ -12,7 +13,7 @@ from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import SchedulerType, Verdict, reason
 from fuser_lab.ir import TensorView
-from fuser_lab.schedule.base import common_gate, no, refusal_verdict
+from fuser_lab.schedule.base import common_gate, no, refusal_of_reductions
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.reduction import reshape_mixes
 
@@ -32,16 +33,11 @@ def refusal_of_any_size(
 
     ``kind`` is the rule about the axes that are reduced.
     """
-    if facts.reduction is None:
-        return no(scheduler, ReasonCode.NO_REDUCTION)
-    if not facts.inputs:
-        return no(scheduler, ReasonCode.NO_TENSOR_INPUT)
-    refusal = facts.first_broken(_rules(facts, kind))
-    return None if refusal is None else refusal_verdict(scheduler, refusal)
+    return refusal_of_reductions(scheduler, facts, partial(_rules, kind))
 
 
 def _rules(
-    facts: CandidateFacts, kind: Callable[[CandidateFacts], Refusal | None],
+    kind: Callable[[CandidateFacts], Refusal | None], facts: CandidateFacts,
 ) -> Iterator[Refusal | None]:
     yield common_gate(facts)
     yield facts.index_input

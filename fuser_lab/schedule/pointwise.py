@@ -8,7 +8,7 @@ from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept
 from fuser_lab.ir import TensorView
-from fuser_lab.schedule.base import Heuristics, common_gate, no, refusal_verdict
+from fuser_lab.schedule.base import Heuristics, common_gate, reference_without_reductions, refusal_verdict
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 
 
@@ -21,15 +21,9 @@ class PointWise(Heuristics):
     @follows("scheduler/pointwise", "canScheduleCompileTime", 262, 266, ReasonCode.HAS_REDUCTION)
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the acceptance, or the first rule that is broken."""
-        reduction = facts.reduction
-        if reduction is not None:
-            return no(self.type, ReasonCode.HAS_REDUCTION, reduction.name, tensor=reduction.name, op=reduction.op)
-        refusal = facts.first_broken(_rules(facts))
-        if refusal is not None:
-            return refusal_verdict(self.type, refusal)
-        reference = facts.reference
+        reference = reference_without_reductions(self.type, facts, _rules(facts))
         if not isinstance(reference, TensorView):
-            return refusal_verdict(self.type, reference)
+            return reference
         lost = facts.first_broken((facts.lost_axis,))
         return accept(self.type) if lost is None else refusal_verdict(self.type, lost)
 

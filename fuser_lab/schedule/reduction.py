@@ -8,7 +8,7 @@ from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
-from fuser_lab.schedule.base import Heuristics, common_gate, no, refusal_verdict
+from fuser_lab.schedule.base import Heuristics, common_gate, refusal_of_reductions
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 
 
@@ -22,12 +22,7 @@ class Reduction(Heuristics):
     @follows("scheduler/reduction", "canScheduleCompileTime", 50, 54, ReasonCode.NO_TENSOR_INPUT)
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the acceptance, or the first rule that is broken."""
-        if facts.reduction is None:
-            return no(self.type, ReasonCode.NO_REDUCTION)
-        if not facts.inputs:
-            return no(self.type, ReasonCode.NO_TENSOR_INPUT)
-        refusal = facts.first_broken(_rules(facts))
-        return refusal_verdict(self.type, refusal) if refusal is not None else accept(self.type)
+        return refusal_of_reductions(self.type, facts, _rules) or accept(self.type)
 
 
 def _rules(facts: CandidateFacts) -> Iterator[Refusal | None]:

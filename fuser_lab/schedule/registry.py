@@ -14,7 +14,7 @@ from fuser_lab.cost.verdict import Answer, SchedulerType, Verdict, accept, reaso
 from fuser_lab.errors import ArgumentTypeError
 from fuser_lab.ir import Fusion
 from fuser_lab.process.forks import new_lock
-from fuser_lab.schedule.base import Heuristics, Propose, RuledScheduler, Scheduler, heuristics_of, no
+from fuser_lab.schedule.base import Heuristics, OtherVerdicts, Propose, RuledScheduler, Scheduler, heuristics_of, no
 from fuser_lab.schedule.expr_eval import ExprEval
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.greedy import Greedy
@@ -247,7 +247,7 @@ class SchedulerRegistry:
     def proposer(self, kind: SchedulerType) -> Propose | None:
         """Return the scheduler that proposes parameters for kernels of a type; None for the default."""
         first: object = next((scheduler for scheduler in self.schedulers if scheduler.type is kind), None)
-        while isinstance(first, RuledScheduler | OpenScheduler):
+        while isinstance(first, OtherVerdicts):
             first = first.scheduler
         overrides = isinstance(first, Heuristics) and type(first).propose is not Heuristics.propose
         return first.propose if overrides and isinstance(first, Heuristics) else None

@@ -9,7 +9,7 @@ from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import OpKind, TensorView
 from fuser_lab.ir.domain import Resize as ResizeStep
-from fuser_lab.schedule.base import Heuristics, common_gate, no, refusal_verdict
+from fuser_lab.schedule.base import Heuristics, common_gate, no, reference_without_reductions, refusal_verdict
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 
 
@@ -26,15 +26,9 @@ class Resize(Heuristics):
         """Return the acceptance, or the first rule that is broken."""
         if facts.resize is None:
             return no(self.type, ReasonCode.NO_RESIZE)
-        reduction = facts.reduction
-        if reduction is not None:
-            return no(self.type, ReasonCode.HAS_REDUCTION, reduction.name, tensor=reduction.name, op=reduction.op)
-        refusal = facts.first_broken(_rules(facts))
-        if refusal is not None:
-            return refusal_verdict(self.type, refusal)
-        reference = facts.reference
+        reference = reference_without_reductions(self.type, facts, _rules(facts))
         if not isinstance(reference, TensorView):
-            return refusal_verdict(self.type, reference)
+            return reference
         between = facts.resize_between_outputs(reference)
         if between is not None:
             return refusal_verdict(self.type, between)

@@ -10,7 +10,7 @@ from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import OpKind, TensorView
-from fuser_lab.schedule.base import Heuristics, common_gate, no, refusal_verdict
+from fuser_lab.schedule.base import Heuristics, common_gate, no, reference_without_reductions
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.innermost_axes import Transposed
 
@@ -27,14 +27,9 @@ class Transpose(Heuristics):
     @follows("scheduler/transpose", "canScheduleCompileTime", 85, 89, ReasonCode.HAS_REDUCTION)
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the acceptance, or the first rule that is broken."""
-        reduction = facts.reduction
-        if reduction is not None:
-            return no(self.type, ReasonCode.HAS_REDUCTION, reduction.name, tensor=reduction.name, op=reduction.op)
-        refusal = facts.first_broken(_rules(facts))
-        if refusal is not None:
-            return refusal_verdict(self.type, refusal)
-        if not isinstance(facts.reference, TensorView):
-            return refusal_verdict(self.type, facts.reference)
+        reference = reference_without_reductions(self.type, facts, _rules(facts))
+        if not isinstance(reference, TensorView):
+            return reference
         if facts.transposed is None:
             return no(self.type, ReasonCode.ONE_INNERMOST_AXIS)
         return self._large_enough(facts, device, facts.transposed)

@@ -20,15 +20,14 @@ from fuser_lab.codegen.kernel_ir import Phase
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Scalar
 from fuser_lab.process.host_memory import keep_freed_memory
-from fuser_lab.runtime.arrays import TORCH_OF, Unowned, empty_strided, storage_dtype, torch_module
+from fuser_lab.runtime.arrays import TORCH_OF, Memory, empty_strided, storage_dtype, torch_module
 from fuser_lab.runtime.binding import Slot
 from fuser_lab.runtime.cpu.launcher import HostCall
 from fuser_lab.runtime.cpu.tensor_words import can_read_tensors
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.evaluate import Origin, Seen, needs_scalars, view_of
-from fuser_lab.runtime.guards import GUARDS, LARGEST_WORD, guard_of, span_of
+from fuser_lab.runtime.guards import GUARDS, LARGEST_WORD, KeptRuns, are_apart, guard_of, span_of
 
-_KEPT = 2  # stored runs per plan, the most recent ones
 _ADDRESS = object.__basicsize__  # offset of an array's address, after the object header
 _NUMBERS: Mapping[DataType, type] = {
     DataType.Double: float, DataType.Float: float, DataType.Int: int, DataType.Index: int, DataType.Int32: int,
@@ -117,12 +116,18 @@ class PlacedCall:
 
 
 class HostRun:
-    """One run as calls on separate array objects; used by one thread at a time."""
+    """One run as calls on separate array objects; used by one thread at a time.
+
+    ``words`` hold addresses, each with the position of its array among inputs and results. ``calls`` are made once all
+    addresses are in place.
+    """
 
     __slots__ = (
-        "_are_tensors", "_arguments", "_calls", "_checked", "_guards", "_inputs", "_outputs", "_placed", "_results",
-        "_words",
+        "_are_tensors", "_arguments", "_checked", "_guards", "_inputs", "_outputs", "_placed", "_results", "calls",
+        "words",
     )
+    blocks: tuple[()] = ()  # the memory between kernels is kept, because a process pays for new pages
+    alignments: tuple[()] = ()  # any address is valid
 
     def __init__(
         self, inputs: Sequence[Any], computed: Sequence[Any], results: Results,
@@ -133,8 +138,8 @@ class HostRun:
 
         ``numbers`` are scalar inputs: the position among the values, a list or mapping, and the position or key there.
         """
-        self._words, self._arguments, self._results = tuple(words), tuple(numbers), results
-        self._calls = tuple(call.run if isinstance(call, PlacedCall) else call for call in calls)
+        self.words, self._arguments, self._results = tuple(words), tuple(numbers), results
+        self.calls = tuple(call.run if isinstance(call, PlacedCall) else call for call in calls)
         self._checked = tuple(
             call.call for call in calls if isinstance(call, PlacedCall) and call.call.missed is not None)
         # The calls whose results are in the memory of inputs, by the positions of both.
@@ -148,16 +153,6 @@ class HostRun:
         self._add_guard(inputs)
 
     @property
-    def words(self) -> tuple[tuple[int, ctypes.c_void_p], ...]:
-        """The words that hold addresses, each with the position of its array among inputs and results."""
-        return self._words
-
-    @property
-    def calls(self) -> tuple[Callable[[], None], ...]:
-        """The calls to make once all addresses are in place."""
-        return self._calls
-
-    @property
     def phases(self) -> tuple[tuple[Phase, Mapping[int, str]], ...]:
         """The phases in order, each with the names of its buffers by position; none if it calls more than kernels."""
         return tuple((placed.call.phase, {place: name for name, place in placed.places.items()})
@@ -169,7 +164,7 @@ class HostRun:
         ``memory`` has the positions of both.
         """
         plain = self._placed[()]
-        if len(plain) < len(self._calls):
+        if len(plain) < len(self.calls):
             return ()
         key = tuple(sorted(memory.items()))
         if key not in self._placed:
@@ -185,16 +180,6 @@ class HostRun:
     def strides(self) -> tuple[tuple[int, ...], ...]:
         """The strides of the expected inputs: in elements for torch tensors, in bytes for NumPy arrays."""
         return tuple(strides for _, _, strides, _ in self._inputs)
-
-    @property
-    def blocks(self) -> tuple[()]:
-        """Empty: the memory between kernels is kept, because a process pays for new pages."""
-        return ()
-
-    @property
-    def alignments(self) -> tuple[tuple[int, int], ...]:
-        """Empty: any address is valid."""
-        return ()
 
     @property
     def is_plain(self) -> bool:
@@ -217,11 +202,11 @@ class HostRun:
             if apart is None:
                 return None
             addresses = apart
-        for place, word in self._words:
+        for place, word in self.words:
             word.value = addresses[place]
         for place, holder, key in self._arguments:
             holder[key] = addresses[place]
-        for call in self._calls:
+        for call in self.calls:
             call()
         for checked in self._checked:
             checked.check()
@@ -256,11 +241,7 @@ class HostRun:
             (0, 0) if form[0] is None else (address, address + span_of(value))
             for value, address, form in zip(values, addresses, (*self._inputs, *self._outputs), strict=True)
         ]
-        for place in range(len(inputs), len(values)):
-            begin, end = spans[place]
-            if any(begin < last and first < end for k, (first, last) in enumerate(spans) if k != place):
-                return None
-        return addresses
+        return addresses if are_apart(spans, len(inputs)) else None
 
 
 Form = tuple[Any, Any, Any, Any]  # class, shape, strides and dtype of an array; for a number, its class and None
@@ -311,13 +292,10 @@ def _is_writable(value: Any) -> bool:
     return bool(value.flags.writeable) if isinstance(value, np.ndarray) else hasattr(value, "data_ptr")
 
 
-class HostRuns:
-    """The last runs of a plan on the CPU, for reuse; a caller takes one out and puts it back."""
+class HostRuns(KeptRuns):
+    """The last runs of a plan on the CPU."""
 
-    __slots__ = ("_kept",)
-
-    def __init__(self) -> None:
-        self._kept: deque[HostRun] = deque(maxlen=_KEPT)
+    __slots__ = ()
 
     def started(self, inputs: Sequence[Any], out: Sequence[Any] | None) -> list[Any] | None:
         """Return the outputs of a run that matches a stored run, or None if none matches."""
@@ -326,7 +304,7 @@ class HostRuns:
             return None
         for _ in range(len(runs)):
             try:
-                run = runs.pop()
+                run: HostRun = runs.pop()
             except IndexError:  # another thread took it
                 return None
             try:
@@ -342,18 +320,10 @@ class HostRuns:
     def taken(self) -> HostRun | None:
         """Take out a run that only needs new addresses; None if there is none."""
         try:
-            run = self._kept.pop()
+            run: HostRun = self._kept.pop()
         except IndexError:
             return None
         return run if run.is_plain else None
-
-    def keep(self, run: Any) -> None:
-        """Keep a run."""
-        self._kept.append(run)
-
-    def clear(self) -> None:
-        """Drop all runs and their storage."""
-        self._kept.clear()
 
     def again(
         self, calls: Sequence[Any], env: Environment, slots: Sequence[Slot | Scalar], returned: Sequence[Slot],
@@ -434,8 +404,8 @@ class HostRuns:
 
 def _pointing(array: Any) -> Any:
     """Return an array of the same form that owns no memory and can point anywhere."""
-    same = np.asarray(Unowned(array.__array_interface__["data"][0], array.shape, array.strides, f"|V{array.itemsize}"))
-    return same.view(array.dtype)
+    address, kind = array.__array_interface__["data"][0], f"|V{array.itemsize}"
+    return np.asarray(Memory(None, address, array.shape, kind, array.strides)).view(array.dtype)
 
 
 def movable(dtype: DataType) -> tuple[Any, ctypes.c_void_p]:

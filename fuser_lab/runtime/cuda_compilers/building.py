@@ -46,6 +46,26 @@ class Call:
 Rule = Callable[..., Call | None]
 
 
+def rule_of(result: Any, arguments: Sequence[Any], generate: Callable[..., Any]) -> Rule:
+    """Return the rule of a function that always has these types."""
+    call = Call(result=result, arguments=tuple(arguments), generate=generate)
+
+    # Compilers inspect the parameters of a rule.
+    def of_none() -> Call:
+        return call
+
+    def of_one(x: Any) -> Call:
+        return call
+
+    def of_two(x: Any, y: Any) -> Call:
+        return call
+
+    def of_three(x: Any, y: Any, z: Any) -> Call:
+        return call
+
+    return (of_none, of_one, of_two, of_three)[len(arguments)]
+
+
 class Builder(ABC):
     """Writes the instructions of one call; a Python number as an operand is a constant of the other operand's kind."""
 

@@ -16,41 +16,28 @@ _LETTERS = {"i32": "r", "i64": "l", "f32": "f", "f64": "d"}
 def define_cluster_functions(library: Library) -> None:
     """Define these functions for a compiler."""
     types = library.types
-    library.named("cluster_arrive", _step(types, "barrier.cluster.arrive.relaxed;"))
-    library.named("cluster_wait", _step(types, "barrier.cluster.wait.acquire;"))
-    library.intrinsic(_cluster_rank(types))
+
+    @library.instructions(types.void)
+    def cluster_arrive(b: Builder) -> None:
+        b.assembly("barrier.cluster.arrive.relaxed;", [], "", [], ordered=True)
+
+    @library.instructions(types.void)
+    def cluster_wait(b: Builder) -> None:
+        b.assembly("barrier.cluster.wait.acquire;", [], "", [], ordered=True)
+
+    @library.instructions(types.int64)
+    def cluster_rank(b: Builder) -> Any:
+        """Return the rank of this block in its cluster."""
+        return b.widened(b.assembly("mov.u32 $0, %cluster_ctarank;", ["i32"], "=r", [])[0], "i64")
+
     library.intrinsic(_cluster_expect(types))
     library.intrinsic(_cluster_arrived(types))
     library.intrinsic(_send_in_cluster(types))
 
 
-def _step(types: Any, text: str) -> Rule:
-    """Return an instruction of a cluster's barrier."""
-
-    def rule() -> Call:
-        def generate(b: Builder) -> None:
-            b.assembly(text, [], "", [], ordered=True)
-
-        return Call(result=types.void, arguments=(), generate=generate)
-
-    return rule
-
-
 def _place(register: str, operand: str) -> str:
     """Return PTX that converts a generic address in an operand to a shared-memory address in a register."""
     return f"cvta.to.shared.u64 wide, {operand}; cvt.u32.u64 {register}, wide; "
-
-
-def _cluster_rank(types: Any) -> Rule:
-    def cluster_rank() -> Call:
-        """Return the rank of this block in its cluster."""
-
-        def generate(b: Builder) -> Any:
-            return b.widened(b.assembly("mov.u32 $0, %cluster_ctarank;", ["i32"], "=r", [])[0], "i64")
-
-        return Call(result=types.int64, arguments=(), generate=generate)
-
-    return cluster_rank
 
 
 def _cluster_expect(types: Any) -> Rule:

@@ -113,12 +113,25 @@ def define_float8_functions(library: Library) -> None:
 
 
 def _define_pairs(library: Library, form: Float8) -> None:
-    name = form.letters
-    library.named(f"{name}_to_float", _widening(library.types, form))
-    library.named(f"float_to_{name}", _narrowing(library.types, form))
-    library.named(f"round_{name}", _rounding(library.types, form))
-    library.named(f"{name}_among", _widening_among(library.types, form))
-    library.named(f"store_{name}", _storing(library.types, form))
+    name, types = form.letters, library.types
+
+    @library.instructions(types.float32, types.uint8, name=f"{name}_to_float")
+    def widened(b: Builder, byte: Operand) -> Any:
+        """Return the float32 value of a number given as uint8."""
+        return form.wide(b, b.widened(byte.value, "i16"), b.constant("i1", 0))
+
+    @library.instructions(types.uint8, types.float32, name=f"float_to_{name}")
+    def narrowed(b: Builder, number: Operand) -> Any:
+        """Return a float32 rounded to nearest even, NaN preserved, as uint8."""
+        return b.truncated(form.narrow(b, [number.value]), "i8")
+
+    @library.instructions(types.float32, types.float32, name=f"round_{name}")
+    def rounded(b: Builder, number: Operand) -> Any:
+        """Return a float32 rounded to the nearest number of the format, still as float32."""
+        return form.wide(b, form.narrow(b, [number.value]), b.constant("i1", 0))
+
+    library.named(f"{name}_among", _widening_among(types, form))
+    library.named(f"store_{name}", _storing(types, form))
 
 
 def _define_e8m0(library: Library) -> None:
@@ -165,18 +178,6 @@ def _size_of(b: Builder, number: Any) -> Any:
     return b.reinterpreted(b.binary("and", b.reinterpreted(number, "i32"), _MAGNITUDE), "f32")
 
 
-def _widening(types: Any, form: Float8) -> Rule:
-    """Return a function that widens an 8-bit float given as uint8 to float32."""
-
-    def rule(bits: Any) -> Call:
-        def generate(b: Builder, byte: Operand) -> Any:
-            return form.wide(b, b.widened(byte.value, "i16"), b.constant("i1", 0))
-
-        return Call(result=types.float32, arguments=(types.uint8,), generate=generate)
-
-    return rule
-
-
 def _widening_among(types: Any, form: Float8) -> Rule:
     """Return a function that widens ``words[place]``, where ``words`` is a thread's array of an even number of uint8.
 
@@ -190,30 +191,6 @@ def _widening_among(types: Any, form: Float8) -> Rule:
             return form.wide(b, pair, b.truncated(position, "i1"))
 
         return Call(result=types.float32, arguments=(words, place), generate=generate)
-
-    return rule
-
-
-def _narrowing(types: Any, form: Float8) -> Rule:
-    """Return a function that rounds a float32 to an 8-bit float (to nearest even, NaN preserved), as uint8."""
-
-    def rule(x: Any) -> Call:
-        def generate(b: Builder, number: Operand) -> Any:
-            return b.truncated(form.narrow(b, [number.value]), "i8")
-
-        return Call(result=types.uint8, arguments=(types.float32,), generate=generate)
-
-    return rule
-
-
-def _rounding(types: Any, form: Float8) -> Rule:
-    """Return a function that rounds a float32 to the nearest number of the format, still as float32."""
-
-    def rule(x: Any) -> Call:
-        def generate(b: Builder, number: Operand) -> Any:
-            return form.wide(b, form.narrow(b, [number.value]), b.constant("i1", 0))
-
-        return Call(result=types.float32, arguments=(types.float32,), generate=generate)
 
     return rule
 

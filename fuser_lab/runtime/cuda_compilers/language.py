@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from fuser_lab.errors import UnsupportedError
-from fuser_lab.runtime.cuda_compilers.building import Rule
+from fuser_lab.runtime.cuda_compilers.building import Rule, rule_of
 
 
 class Language(Protocol):
@@ -89,6 +89,12 @@ class Library:
     def named(self, name: str, rule: Rule) -> Any:
         """Define a function by a rule with a different name."""
         return self._keep(name, self._language.intrinsic(rule))
+
+    def instructions(
+        self, result: Any, *arguments: Any, name: str | None = None,
+    ) -> Callable[[Callable[..., Any]], Any]:
+        """Return a decorator that defines a function of these types; the decorated one writes its instructions."""
+        return lambda generate: self.named(name or generate.__name__, rule_of(result, arguments, generate))
 
     def _keep(self, name: str, function: Any) -> Any:
         self.functions[name] = function

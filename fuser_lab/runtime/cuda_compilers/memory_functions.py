@@ -34,7 +34,15 @@ def define_memory_functions(library: Library) -> None:
     library.intrinsic(_atomic_add(library.types))
     library.intrinsic(_add_vector(library.types))
     library.named("beginning_at", _beginning_at)
-    library.intrinsic(_keep_loads_apart(library.types))
+
+    @library.instructions(library.types.void)
+    def keep_loads_apart(b: Builder) -> None:
+        """Keep the compiler from merging what the sides of a branch do last, if this ends one of the sides.
+
+        NVVM merges stores of both sides into one store whose address is selected. If these are loaded words in two
+        arrays, both arrays are then in local memory instead of registers.
+        """
+        b.assembly("", [], "", [], ordered=True)
 
 
 def access_of(element: Any, width: int) -> tuple[Kind, int]:
@@ -166,22 +174,6 @@ def _beginning_at(memory: Any, position: Any) -> Call:
         return b.moved(pointer, b.int64(at))
 
     return Call(result=memory, arguments=(memory, position), generate=generate)
-
-
-def _keep_loads_apart(types: Any) -> Rule:
-    def keep_loads_apart() -> Call:
-        """Keep the compiler from merging what the sides of a branch do last, if this ends one of the sides.
-
-        NVVM merges stores of both sides into one store whose address is selected. If these are loaded words in two
-        arrays, both arrays are then in local memory instead of registers.
-        """
-
-        def generate(b: Builder) -> None:
-            b.assembly("", [], "", [], ordered=True)
-
-        return Call(result=types.void, arguments=(), generate=generate)
-
-    return keep_loads_apart
 
 
 def _load_shifted(types: Any) -> Rule:

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from fuser_lab.runtime.cuda_compilers.building import Builder, Call, Kind, Operand, Rule
+from fuser_lab.runtime.cuda_compilers.building import Builder, Call, Kind, Operand, Rule, rule_of
 from fuser_lab.runtime.cuda_compilers.language import Library
 
 _Typed = tuple[Any, Kind]  # a compiler's type, and the kind of its register
@@ -20,19 +20,7 @@ def assembly(text: str, result: _Typed, *arguments: _Typed) -> Rule:
         values = [operand.value for operand in operands]
         return b.assembly(text, [result[1]], constraints, values, pure=True)[0]
 
-    call = Call(result=result[0], arguments=tuple(operand_type for operand_type, _ in arguments), generate=generate)
-
-    # Compilers inspect the parameters of a rule.
-    def of_one(x: Any) -> Call:
-        return call
-
-    def of_two(x: Any, y: Any) -> Call:
-        return call
-
-    def of_three(x: Any, y: Any, z: Any) -> Call:
-        return call
-
-    return (of_one, of_two, of_three)[len(arguments) - 1]
+    return rule_of(result[0], [operand_type for operand_type, _ in arguments], generate)
 
 
 def define_number_functions(library: Library) -> None:
@@ -57,9 +45,25 @@ def define_number_functions(library: Library) -> None:
     library.named("bits_of_double", assembly("mov.b64 $0, $1;", long, double))
     for result, letters in ((types.int32, "s32"), (types.int64, "s64"), (types.uint64, "u64")):
         library.named(f"float_to_{result}", _truncation(types, result, letters))
-    library.intrinsic(_small_to_float(types))
-    bf16_to_float = library.intrinsic(_bf16_to_float(types))
-    library.intrinsic(_bf16_bits(types))
+
+    @library.instructions(types.float32, types.int32)
+    def small_to_float(b: Builder, x: Operand) -> Any:
+        """Return an integer between -2**22 and 2**22 as float32.
+
+        The integer is added to the bits of 1.5 * 2**23, and 1.5 * 2**23 is subtracted: conversion instructions have an
+        eighth of the throughput of these two.
+        """
+        return b.binary("fsub", b.reinterpreted(b.binary("add", x.value, _SIGNIFICAND), "f32"), 12582912.0)
+
+    @library.instructions(types.float32, types.uint16)
+    def bf16_to_float(b: Builder, bits: Operand) -> Any:
+        """Return the float32 value of a bfloat16 given as uint16."""
+        return b.reinterpreted(b.moved_left(b.widened(bits.value, "i32"), 16), "f32")
+
+    @library.instructions(types.uint16, types.float32)
+    def bf16_bits(b: Builder, x: Operand) -> Any:
+        """Return the uint16 of a float32 that already is a bfloat16 value."""
+        return b.truncated(b.moved_right(b.reinterpreted(x.value, "i32"), 16), "i16")
 
     @library.inlined
     def round_bf16(x: Any) -> Any:
@@ -262,44 +266,3 @@ def _truncation(types: Any, result: Any, letters: str) -> Rule:
         return Call(result=result, arguments=(x,), generate=generate)
 
     return rule
-
-
-def _small_to_float(types: Any) -> Rule:
-    def small_to_float(x: Any) -> Call:
-        """Return an integer between -2**22 and 2**22 as float32.
-
-        The integer is added to the bits of 1.5 * 2**23, and 1.5 * 2**23 is subtracted: conversion instructions have an
-        eighth of the throughput of these two.
-        """
-
-        def generate(b: Builder, number: Operand) -> Any:
-            shifted = b.reinterpreted(b.binary("add", number.value, _SIGNIFICAND), "f32")
-            return b.binary("fsub", shifted, 12582912.0)
-
-        return Call(result=types.float32, arguments=(types.int32,), generate=generate)
-
-    return small_to_float
-
-
-def _bf16_to_float(types: Any) -> Rule:
-    def bf16_to_float(bits: Any) -> Call:
-        """Return the float32 value of a bfloat16 given as uint16."""
-
-        def generate(b: Builder, word: Operand) -> Any:
-            return b.reinterpreted(b.moved_left(b.widened(word.value, "i32"), 16), "f32")
-
-        return Call(result=types.float32, arguments=(types.uint16,), generate=generate)
-
-    return bf16_to_float
-
-
-def _bf16_bits(types: Any) -> Rule:
-    def bf16_bits(x: Any) -> Call:
-        """Return the uint16 of a float32 that already is a bfloat16 value."""
-
-        def generate(b: Builder, number: Operand) -> Any:
-            return b.truncated(b.moved_right(b.reinterpreted(number.value, "i32"), 16), "i16")
-
-        return Call(result=types.uint16, arguments=(types.float32,), generate=generate)
-
-    return bf16_bits

@@ -3,44 +3,39 @@
 from typing import Any
 
 from fuser_lab.ops.random import PHILOX_KEY_STEPS, PHILOX_MULTIPLIERS, PHILOX_ROUNDS
-from fuser_lab.runtime.cuda_compilers.building import Builder, Call, Operand, Rule
+from fuser_lab.runtime.cuda_compilers.building import Builder, Operand
 from fuser_lab.runtime.cuda_compilers.language import Library
 
 _KEY_0, _KEY_1 = PHILOX_KEY_STEPS
 _MULTIPLIER_0, _MULTIPLIER_1 = PHILOX_MULTIPLIERS
 
 
-def _philox(types: Any) -> Rule:
-    def philox(seed: Any, offset: Any, group: Any) -> Call:
-        """Return the four 32-bit words of Philox 4x32-10, as `fuser_lab.ops.random.philox` does."""
+def _philox(b: Builder, *operands: Operand) -> Any:
+    """Return the four 32-bit words of Philox 4x32-10, as `fuser_lab.ops.random.philox` does."""
 
-        def generate(b: Builder, *operands: Operand) -> Any:
-            def halves(value: Any) -> tuple[Any, Any]:
-                return b.truncated(value, "i32"), b.truncated(b.moved_right(value, 32), "i32")
+    def halves(value: Any) -> tuple[Any, Any]:
+        return b.truncated(value, "i32"), b.truncated(b.moved_right(value, 32), "i32")
 
-            def product(word: Any, multiplier: int) -> tuple[Any, Any]:
-                # A separate instruction, because LLVM would widen all arithmetic on the halves.
-                factors = [word, b.constant("i32", multiplier)]
-                return halves(b.assembly("mul.wide.u32 $0, $1, $2;", ["i64"], "=l,r,r", factors)[0])
+    def product(word: Any, multiplier: int) -> tuple[Any, Any]:
+        # A separate instruction, because LLVM would widen all arithmetic on the halves.
+        factors = [word, b.constant("i32", multiplier)]
+        return halves(b.assembly("mul.wide.u32 $0, $1, $2;", ["i64"], "=l,r,r", factors)[0])
 
-            (k0, k1), (c0, c1), (c2, c3) = (halves(operand.value) for operand in operands)
-            for _ in range(PHILOX_ROUNDS):
-                low, high = product(c0, _MULTIPLIER_0)
-                other, above = product(c2, _MULTIPLIER_1)
-                c0, c1 = b.binary("xor", b.binary("xor", above, c1), k0), other
-                c2, c3 = b.binary("xor", b.binary("xor", high, c3), k1), low
-                k0, k1 = b.binary("add", k0, _KEY_0), b.binary("add", k1, _KEY_1)
-            return c0, c1, c2, c3
-
-        return Call(result=types.UniTuple(types.uint32, 4), arguments=(types.uint64,) * 3, generate=generate)
-
-    return philox
+    (k0, k1), (c0, c1), (c2, c3) = (halves(operand.value) for operand in operands)
+    for _ in range(PHILOX_ROUNDS):
+        low, high = product(c0, _MULTIPLIER_0)
+        other, above = product(c2, _MULTIPLIER_1)
+        c0, c1 = b.binary("xor", b.binary("xor", above, c1), k0), other
+        c2, c3 = b.binary("xor", b.binary("xor", high, c3), k1), low
+        k0, k1 = b.binary("add", k0, _KEY_0), b.binary("add", k1, _KEY_1)
+    return c0, c1, c2, c3
 
 
 def define_random_functions(library: Library) -> None:
     """Define these functions for a compiler."""
     types = library.types
-    philox = library.intrinsic(_philox(types))
+    four = types.UniTuple(types.uint32, 4)
+    philox = library.instructions(four, *[types.uint64] * 3, name="philox")(_philox)
 
     @library.inlined
     def unit(word: Any) -> Any:

@@ -20,9 +20,8 @@ from fuser_lab.ir import TensorView, Val
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.evaluate import Seen, detach
 from fuser_lab.runtime.gpu.driver import Launch, Launches
-from fuser_lab.runtime.guards import GUARDS, LARGEST_WORD, guard_of, span_of
+from fuser_lab.runtime.guards import GUARDS, LARGEST_WORD, KeptRuns, are_apart, guard_of, span_of
 
-_KEPT = 2  # stored runs per plan, the most recent ones
 _SEQUENCES = frozenset({list, tuple})
 # The Python type of the numbers that a word in memory takes without conversion.
 _PLAIN: dict[type, type] = {
@@ -108,12 +107,15 @@ class DirectRun(Protocol):
 
 
 class ReadyRun:
-    """One run as launches; used by one thread at a time, on one stream."""
+    """One run as launches; used by one thread at a time, on one stream.
+
+    ``words`` hold addresses, each with the position of its tensor among inputs and results.
+    """
 
     __slots__ = (
         "_aligned", "_are_tensors", "_device", "_evaluated", "_guard", "_guards", "_has_tensors", "_inputs", "_kinds",
-        "_launches", "_pack", "_places", "_rests", "_slots", "_spans", "_views", "_words",
-        "blocks", "given", "stream",
+        "_launches", "_pack", "_places", "_rests", "_slots", "_spans", "_views", "blocks",
+        "given", "stream", "words",
     )
 
     def __init__(
@@ -168,7 +170,7 @@ class ReadyRun:
                 self._places.append((type(value), None, None, None))
                 self._spans.append(None)
                 self.given.append(value)
-        self._words = tuple((place, word) for place, slot in enumerate(words) for word in slot)
+        self.words = tuple((place, word) for place, slot in enumerate(words) for word in slot)
         self._are_tensors = all(type(value) in kinds for value in values)
         # Only launches, and only on tensors: all addresses are written at once.
         is_plain = self._are_tensors and self._views is None and evaluated is None and len(self._launches) == 1
@@ -214,10 +216,7 @@ class ReadyRun:
             if compared is None:
                 return None
             addresses = compared
-            if not all(
-                span is None or value.get_device() == self._device
-                for value, span in zip(inputs, self._spans, strict=False)
-            ):
+            if not self._are_here(inputs):
                 return None
             self._add_guard(inputs)
         if not self._is_aligned(addresses):
@@ -280,16 +279,11 @@ class ReadyRun:
         if len(launches) != 1 or (generated := launches[0].generated) is None or len(generated.kernel_ir.phases) != 1:
             return None
         (launch,), (phase,) = launches, generated.kernel_ir.phases
-        place_of = {id(word): place for place, word in self._words}
+        place_of = {id(word): place for place, word in self.words}
         words = {buffer.name: id(launch.words[buffer.name][0]) for buffer in phase.buffers}
         if any(word not in place_of for word in words.values()):
             return None
         return DirectKernel(generated=generated, buffers={place_of[word]: name for name, word in words.items()})
-
-    @property
-    def words(self) -> tuple[tuple[int, Any], ...]:
-        """The words that hold addresses, each with the position of its tensor among inputs and results."""
-        return self._words
 
     @property
     def calls(self) -> tuple[Callable[[], None], ...]:
@@ -321,7 +315,7 @@ class ReadyRun:
             if compared is None:
                 return False
             addresses = compared
-        if addresses != self.given and not (self._fits(addresses) if here else self._fit_elsewhere(values, addresses)):
+        if addresses != self.given and not ((here or self._are_here(values)) and self._fits(addresses)):
             return False
         try:
             held = self._with_blocks()
@@ -333,7 +327,7 @@ class ReadyRun:
 
     def _launch(self, addresses: list[Any], inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         if addresses != self.given:
-            for place, word in self._words:
+            for place, word in self.words:
                 word.value = addresses[place]
             self.given = addresses
         if self._evaluated is not None:
@@ -377,36 +371,28 @@ class ReadyRun:
             addresses.append(value.data_ptr())
         return addresses
 
-    def _fit_elsewhere(self, values: Sequence[Any], addresses: Sequence[Any]) -> bool:
-        """Whether arrays at new addresses are on the same device and fit."""
-        here = all(
-            span is None or value.get_device() == self._device
-            for value, span in zip(values, self._spans, strict=True)
-        )
-        return here and self._fits(addresses)
+    def _are_here(self, values: Sequence[Any]) -> bool:
+        """Whether all arrays are on the device of the run."""
+        spans = zip(values, self._spans, strict=False)
+        return all(span is None or value.get_device() == self._device for value, span in spans)
 
     def _fits(self, addresses: Sequence[Any]) -> bool:
         """Whether arrays at these addresses are aligned, and no written array overlaps another."""
         if not self._is_aligned(addresses):
             return False
         spans = [(0, 0) if span is None else (n, n + span) for n, span in zip(addresses, self._spans, strict=True)]
-        for place in range(self._inputs, len(spans)):
-            begin, end = spans[place]
-            for other, (first, last) in enumerate(spans):
-                if begin < last and first < end and other != place:
-                    return False
-        return True
+        return are_apart(spans, self._inputs)
 
 
-class ReadyRuns:
-    """The last runs of a plan, to be repeated; a caller takes one out and puts it back."""
+class ReadyRuns(KeptRuns):
+    """The last runs of a plan on a GPU."""
 
-    __slots__ = ("_kept", "_made", "_stream", "kinds")
+    __slots__ = ("_made", "_stream", "kinds")
 
     def __init__(self, kinds: frozenset[type], stream: Callable[[], int], made: Maker) -> None:
         """Store runs on arrays of some types; ``stream`` returns the current stream, ``made`` makes results."""
+        super().__init__()
         self.kinds, self._stream, self._made = kinds, stream, made
-        self._kept: deque[ReadyRun] = deque(maxlen=_KEPT)
 
     def started(self, inputs: Sequence[Any], out: Sequence[Any] | None) -> list[Any] | None:
         """Launch a run that matches a stored run and return its outputs; None if none matches."""
@@ -416,7 +402,7 @@ class ReadyRuns:
         stream, left = self._stream(), len(runs)
         while left:
             try:
-                run = runs.pop()
+                run: ReadyRun = runs.pop()
             except IndexError:  # another thread took it
                 return None
             if run.stream == stream:
@@ -433,24 +419,16 @@ class ReadyRuns:
         values = [*inputs, *out]
         return [*out] if run.takes(len(inputs), len(out)) and run.start(values) else None
 
-    def keep(self, run: Any) -> None:
-        """Keep a run."""
-        self._kept.append(run)
-
     def taken(self) -> ReadyRun | None:
         """Take out a run on the current stream that only needs new addresses; None if there is none."""
         try:
-            run = self._kept.pop()
+            run: ReadyRun = self._kept.pop()
         except IndexError:
             return None
         if run.stream == self._stream() and run.is_plain:
             return run
         self._kept.appendleft(run)
         return None
-
-    def clear(self) -> None:
-        """Drop all runs and their storage."""
-        self._kept.clear()
 
 
 def aligned_to(address: int) -> int:

@@ -36,18 +36,14 @@ class ScheduledKernel:
         fusion = scheduled.fusion
         self._inputs = tuple(slot_of(v) if isinstance(v, TensorView) else v for v in fusion.inputs)
         self._outputs = tuple(dict.fromkeys(tv for tv in fusion.outputs if tv not in fusion.inputs))
-        self._variants: dict[Layouts, tuple[GeneratedKernel, Any]] = {}
+        self._variants: dict[Layouts, Any] = {}  # the calls
         self._lock = new_lock()
-        self._memory = self._memory_of(target)
+        # Kernels can be generated and read without Numba; memory requires it.
+        self._memory = target_of(target).memory()(None)
         # A CPU evaluates the kernel of a GPU in lock step.
         self._lowered_for = target if target_of(target).has_blocks else None
         # Generate the kernel now, so that errors do not appear only when it runs.
         self.generated = generate_scheduled(scheduled, target=self._lowered_for)
-
-    @staticmethod
-    def _memory_of(target: str) -> Any:
-        # Kernels can be generated and read without Numba; memory requires it.
-        return target_of(target).memory()(None)
 
     @property
     def device_label(self) -> str:
@@ -79,17 +75,16 @@ class ScheduledKernel:
         for tensor in self._outputs:
             env.arguments[tensor.name] = memory.fresh(tensor.dtype, layout_of(tensor).size)
             arrays[tensor] = memory.logical(env.arguments[tensor.name], tensor)
-        _, calls = self._variant(tuple(layouts))
-        for call in calls:
+        for call in self._calls(tuple(layouts)):
             call(env)
         return self._results(inputs, arrays)
 
-    def _variant(self, layouts: Layouts) -> tuple[GeneratedKernel, Any]:
+    def _calls(self, layouts: Layouts) -> Any:
         with self._lock:
             if layouts not in self._variants:
                 generated = generate_scheduled(self.scheduled, layouts=layouts, target=self._lowered_for)
                 calls = self._memory.calls(generated) if self._lowered_for else (in_lock_step(generated),)
-                self._variants[layouts] = (generated, calls)
+                self._variants[layouts] = calls
             return self._variants[layouts]
 
     def _results(self, inputs: Sequence[Any], arrays: dict[TensorView, Any]) -> list[Any]:

@@ -2,35 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from fuser_lab.errors import FuserLabError, InputError, UnsupportedError
-from fuser_lab.ir import Fusion, TensorView
-from fuser_lab.passes import offsets_drawn
+from fuser_lab.errors import InputError
 from fuser_lab.runtime.arrays import is_torch
-from fuser_lab.runtime.plan.memory import Memory
-from fuser_lab.runtime.plan.steps import BoundRun, Step
-from fuser_lab.targets import target_of
-
-
-class Capturable(Protocol):
-    """The part of a prepared plan that capturing needs."""
-
-    fusion: Fusion
-    target: str
-    memory: Memory
-
-    def run(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
-        """Return the outputs for given inputs."""
-
-    def reusable(self, outputs: Sequence[Any]) -> list[Any]:
-        """Return the outputs of a run that can be passed as ``out`` to the next."""
-
-    def bind(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> BoundRun:
-        """Return the plan bound to inputs and outputs."""
-
-    def steps(self, inputs: Sequence[Any] | None = None) -> tuple[Step, ...]:
-        """Return the segments with their kernels."""
+from fuser_lab.runtime.plan.steps import BoundRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,38 +45,3 @@ class CapturedPlan:
                 here.detach().copy_(argument)
         self.replay()
         return self.outputs
-
-
-def capture_plan(plan: Capturable, inputs: Sequence[Any], out: Sequence[Any] | None) -> CapturedPlan:
-    """Return a prepared plan as a graph; see `PreparedPlan.captured`."""
-    if target_of(plan.target).on_host:
-        plan.memory.capture(lambda: None)
-    if offsets_drawn(plan.fusion, len(inputs)):
-        msg = "the plan draws random numbers, and a graph would draw the same ones in each replay; pass the seeds."
-        raise UnsupportedError(msg)
-    for value, argument in zip(plan.fusion.inputs, inputs, strict=False):
-        if isinstance(value, TensorView) and not (is_torch(argument) and argument.is_cuda):
-            msg = f"captured: {value.name} must be a torch tensor on the GPU, given {type(argument).__name__}."
-            raise InputError(msg)
-    if plan.fusion.aliases:
-        msg = "the plan writes over its inputs, and capturing would do so before the first replay; call run instead."
-        raise UnsupportedError(msg)
-    outputs = plan.run(inputs, out)  # compiles and checks, so that errors appear before the capture
-    results = outputs if out is not None else plan.reusable(outputs)
-    bound = plan.bind(inputs, results)
-
-    def start() -> None:
-        for step in bound.steps:
-            step()
-        bound.finish()
-
-    try:
-        replay = plan.memory.capture(start)
-    except FuserLabError:
-        raise
-    except Exception as error:
-        evaluated = [s.evaluated_because for s in plan.steps(inputs) if s.runs and s.generated is None]
-        why = f"the array library evaluates a segment ({evaluated[0]})" if evaluated else str(error).split("\n")[0]
-        raise UnsupportedError(f"the plan cannot be captured as a CUDA graph: {why}.") from error
-    launches = sum(len(s.generated.kernel_ir.phases) for s in plan.steps(inputs) if s.runs and s.generated is not None)
-    return CapturedPlan(inputs=tuple(inputs), outputs=bound.outputs, launches=launches, replay=replay, bound=bound)

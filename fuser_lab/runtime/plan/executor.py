@@ -6,21 +6,23 @@ from typing import Any, NoReturn
 
 from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.codegen.request import KernelRequest
-from fuser_lab.errors import OutOfMemoryError, PositionError, UnsupportedError
-from fuser_lab.ir import Fusion
+from fuser_lab.errors import FuserLabError, InputError, OutOfMemoryError, PositionError, UnsupportedError
+from fuser_lab.ir import Fusion, TensorView
+from fuser_lab.passes import offsets_drawn
+from fuser_lab.runtime.arrays import is_torch
 from fuser_lab.runtime.binding import check_outs
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.gpu.ready import DirectRun
 from fuser_lab.runtime.interrupts import import_whole
 from fuser_lab.runtime.missed_positions import missed_position
-from fuser_lab.runtime.plan.capture import CapturedPlan, capture_plan
+from fuser_lab.runtime.plan.capture import CapturedPlan
 from fuser_lab.runtime.plan.memory import Call, Memory
 from fuser_lab.runtime.plan.parts import parts_of
 from fuser_lab.runtime.plan.repeats import ready_runs_of, repeatable_run
 from fuser_lab.runtime.plan.run_memory import RunMemory, is_exhausted
 from fuser_lab.runtime.plan.steps import BoundRun, CancelFlag, Cancelled, Step
 from fuser_lab.runtime.plan.variants import NestedRun, Variant, Variants
-from fuser_lab.targets import CPU, Later, find, names
+from fuser_lab.targets import CPU, Later, find, names, target_of
 
 
 class PreparedPlan:
@@ -193,7 +195,41 @@ class PreparedPlan:
             If the plan does not run on a GPU, draws random numbers (a graph would repeat them), or contains something
             that CUDA cannot capture.
         """
-        return capture_plan(self, inputs, out)
+        if target_of(self.target).on_host:
+            self.memory.capture(lambda: None)
+        if offsets_drawn(self.fusion, len(inputs)):
+            msg = "the plan draws random numbers, and a graph would draw the same ones in each replay; pass the seeds."
+            raise UnsupportedError(msg)
+        for value, argument in zip(self.fusion.inputs, inputs, strict=False):
+            if isinstance(value, TensorView) and not (is_torch(argument) and argument.is_cuda):
+                msg = f"captured: {value.name} must be a torch tensor on the GPU, given {type(argument).__name__}."
+                raise InputError(msg)
+        if self.fusion.aliases:
+            raise UnsupportedError(
+                "the plan writes over its inputs, and capturing would do so before the first replay; call run instead.",
+            )
+        outputs = self.run(inputs, out)  # compiles and checks, so that errors appear before the capture
+        results = outputs if out is not None else self.reusable(outputs)
+        bound = self.bind(inputs, results)
+
+        def start() -> None:
+            for step in bound.steps:
+                step()
+            bound.finish()
+
+        try:
+            replay = self.memory.capture(start)
+        except FuserLabError:
+            raise
+        except Exception as error:
+            evaluated = [s.evaluated_because for s in self.steps(inputs) if s.runs and s.generated is None]
+            why = f"the array library evaluates a segment ({evaluated[0]})" if evaluated else str(error).split("\n")[0]
+            raise UnsupportedError(f"the plan cannot be captured as a CUDA graph: {why}.") from error
+        kernels = [s.generated.kernel_ir for s in self.steps(inputs) if s.runs and s.generated is not None]
+        return CapturedPlan(
+            inputs=tuple(inputs), outputs=bound.outputs, launches=sum(len(kernel.phases) for kernel in kernels),
+            replay=replay, bound=bound,
+        )
 
     def reusable(self, outputs: Sequence[Any]) -> list[Any]:
         """Return the outputs of a run that can be passed as ``out`` to the next.

@@ -84,10 +84,11 @@ class RunMemory:
     def layouts(self, arrays: Sequence[Any]) -> InputLayouts:
         """Return the layouts of imported inputs."""
         memory = self._memory
-        return tuple(
-            (memory.element_strides(array), memory.alignment(array))
-            for slot, array in zip(self._parts.inputs, arrays, strict=True) if isinstance(slot, Slot)
-        )
+        return tuple((memory.element_strides(array), memory.alignment(array)) for array in self._tensors(arrays))
+
+    def _tensors(self, inputs: Sequence[Any]) -> list[Any]:
+        """Return the inputs that are arrays of tensors."""
+        return [array for slot, array in zip(self._parts.inputs, inputs, strict=True) if isinstance(slot, Slot)]
 
     def result_layouts(self, out: Sequence[Any] | None, arrays: Sequence[Any]) -> ResultLayouts:
         """Return the strides of arrays given for results that kernels write in another layout than in new arrays.
@@ -103,10 +104,9 @@ class RunMemory:
                 continue
             array = memory.import_input(value, slot.tensor)
             strides = slot.normal(memory.element_strides(array))
-            if strides != slot.dense and _is_ordered(slot.shape, strides):
-                read = (x for inside, x in zip(self._parts.inputs, arrays, strict=True) if isinstance(inside, Slot))
-                if not any(may_overlap(array, x) for x in read):
-                    layouts.append((slot.name, strides))
+            is_other = strides != slot.dense and _is_ordered(slot.shape, strides)
+            if is_other and not any(may_overlap(array, x) for x in self._tensors(arrays)):
+                layouts.append((slot.name, strides))
         return tuple(layouts)
 
     # Storage
@@ -210,7 +210,7 @@ class RunMemory:
             outputs = list(out)
             outs = [(slot, array) for slot, array in zip(parts.returned, out, strict=True) if array is not None]
             written.update((f"out for {slot.name}", without_expansion(slot.tensor, array)) for slot, array in outs)
-            read = [array for slot, array in zip(parts.inputs, arrays, strict=True) if isinstance(slot, Slot)]
+            read = self._tensors(arrays)
             for slot, array in outs:
                 self._place(env, slot, array, variant.layouts.get(slot.name, slot.layout), read, copies)
         check_disjoint(written)

@@ -133,34 +133,28 @@ class Variants:
             variant.idle.clear()
 
     def _compile(self, key: Key) -> Variant:
-        inputs, results = key
-        views = self._views(key)
+        views = self._parts.views(self._layouts(key))
         steps = self._generated.pop(key, None) or self._steps(key)
         compile_ahead(_kernels_of(steps), self._memory.capability())
         steps, calls = self._ready_calls(steps)
         storage, sizes = _storage_of(self._parts, steps, {view.name: view.base for view in views})
         return Variant(
-            steps=steps, calls=calls, layouts={**self._layouts(inputs), **self._result_layouts(results)},
-            results=results, views=views, storage=storage, sizes=sizes,
+            steps=steps, calls=calls, layouts=self._layouts(key), results=key[1], views=views, storage=storage,
+            sizes=sizes,
         )
 
-    def _layouts(self, inputs: InputLayouts) -> dict[str, Layout]:
-        tensors = zip(self._parts.tensors, inputs, strict=True)
-        return {slot.name: layout_of(slot.tensor, input_strides) for slot, (input_strides, _) in tensors}
-
-    def _result_layouts(self, results: ResultLayouts) -> dict[str, Layout]:
-        return {name: layout_of(self._parts.outputs[name].tensor, strides) for name, strides in results}
-
-    def _views(self, key: Key) -> tuple[StoredView, ...]:
-        """Return the intermediates that kernels read in the memory of another tensor."""
+    def _layouts(self, key: Key) -> dict[str, Layout]:
+        """Return the layouts of inputs, and of results that are not written as in new arrays."""
         inputs, results = key
-        return self._parts.views({**self._layouts(inputs), **self._result_layouts(results)})
+        tensors = zip(self._parts.tensors, inputs, strict=True)
+        layouts = {slot.name: layout_of(slot.tensor, input_strides) for slot, (input_strides, _) in tensors}
+        return layouts | {name: layout_of(self._parts.outputs[name].tensor, strides) for name, strides in results}
 
     def _steps(self, key: Key) -> tuple[Step, ...]:
         tensors, (inputs, results) = self._parts.tensors, key
         strides = {slot.name: input_strides for slot, (input_strides, _) in zip(tensors, inputs, strict=True)}
         alignment = {slot.name: input_alignment for slot, (_, input_alignment) in zip(tensors, inputs, strict=True)}
-        views = self._views(key)
+        views = self._parts.views(self._layouts(key))
         live = self._parts.live - {view.segment for view in views}
         layouts: dict[str, tuple[int, ...] | Layout] = {
             **strides, **dict(results), **{view.name: view.layout for view in views},
