@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fuser_lab.arguments import short_text
-from fuser_lab.bridge.example_inputs import example_inputs, required_names
+from fuser_lab.bridge.example_inputs import example_inputs
+from fuser_lab.bridge.input_names import parameters_of
 from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
 
 
@@ -32,7 +33,7 @@ def callable_of(torch: Any, function: Any, inputs: Sequence[Any], keywords: Mapp
         raise ArgumentTypeError(msg)
     if isinstance(function, type):
         name = function.__name__
-        made = f"{name}({', '.join(required_names(function))})"
+        made = f"{name}({', '.join(parameters_of(function, required=True))})"
         msg = (
             f"from_torch: function must not be a class; give an instance of {name}, as in "
             f"fl.from_torch({made}, *inputs)."

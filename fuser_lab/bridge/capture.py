@@ -1,11 +1,9 @@
 """From a captured graph to a callable: regions and torch's ops, in dependency order."""
 
 import contextlib
-import heapq
 import importlib
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -52,6 +50,7 @@ from fuser_lab.plan.kept_results import tuned_state
 from fuser_lab.plan.planning import device_of
 from fuser_lab.process.collector import collecting_rarely
 from fuser_lab.process.forks import new_lock
+from fuser_lab.segmentation.components import topological
 from fuser_lab.targets import has_own_memory
 
 if TYPE_CHECKING:
@@ -429,7 +428,7 @@ def _compile_in_background(regions: Sequence[TorchRegion]) -> None:
 def assemble(gm: Any, regions: Sequence[Region], adds: AddCalls) -> FlatGraph:
     """Return a function of the graph's inputs that calls regions, and kernels that add, in place of nodes."""
     of: dict[Node, Region] = {node: region for region in regions for node in region.nodes}
-    units = tuple(order_nodes(tuple(gm.graph.nodes), of))
+    units = order_nodes(tuple(gm.graph.nodes), of)
     return FlatGraph(gm, units, partial(_module_of, gm, units, adds), adds)
 
 
@@ -470,33 +469,21 @@ def _function(run: Callable[..., Any], name: str) -> Callable[..., Any]:
     return call
 
 
-def order_nodes(nodes: Sequence[Node], of: Mapping[Node, Region]) -> Iterable[Node | Region]:
-    """Yield nodes and regions, each after its operands, otherwise in the order of their first nodes.
+def order_nodes(nodes: Sequence[Node], of: Mapping[Node, Region]) -> tuple[Node | Region, ...]:
+    """Return nodes and regions, each after its operands, otherwise in the order of their first nodes.
 
     The first node of a section comes after all earlier sections, since no region spans two; random draws without
     operands keep the graph's order.
     """
-    units: dict[Node | Region, int] = {}
-    reads: dict[Node | Region, set[Node | Region]] = defaultdict(set)
-    for place, node in enumerate(nodes):
-        unit = of.get(node, node)
-        units.setdefault(unit, place)
-        reads[unit] |= {source for operand in node.all_input_nodes if (source := of.get(operand, operand)) is not unit}
-    waiting = {unit: len(before) for unit, before in reads.items()}
-    readers: dict[Node | Region, list[Node | Region]] = defaultdict(list)
-    for unit, before in reads.items():
-        for source in before:
-            readers[source].append(unit)
-    at = {place: unit for unit, place in units.items()}
-    ready = [place for unit, place in units.items() if not waiting[unit]]
-    heapq.heapify(ready)
-    while ready:
-        unit = at[heapq.heappop(ready)]
-        yield unit
-        for reader in readers[unit]:
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                heapq.heappush(ready, units[reader])
+    units = tuple(dict.fromkeys(of.get(node, node) for node in nodes))
+    number = {unit: place for place, unit in enumerate(units)}
+    readers: list[set[int]] = [set() for _ in units]
+    for node in nodes:
+        reader = number[of.get(node, node)]
+        for operand in node.all_input_nodes:
+            readers[number[of.get(operand, operand)]].add(reader)
+    after = [others - {place} for place, others in enumerate(readers)]
+    return tuple(units[place] for place in topological(range(len(units)), after))
 
 
 # Symbolic sizes

@@ -1,8 +1,7 @@
 """The user's view of a captured function or model: a map, regions with plans, costs, and execution."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,6 +9,7 @@ from fuser_lab.api.fusion_definition import FusionDefinition
 from fuser_lab.arguments import FLAG, PATH, TEXT, number, optional, takes, whole
 from fuser_lab.bridge.capture import CapturedGraph, GraphBreak
 from fuser_lab.bridge.costs import ModelCosts, model_costs
+from fuser_lab.bridge.graph_walk import while_set
 from fuser_lab.bridge.model_view import Shares, left_rows, model_html, model_text, shares_of
 from fuser_lab.bridge.module_files import map_html, map_writers
 from fuser_lab.bridge.module_map import ModuleMap, module_maps
@@ -135,7 +135,7 @@ class Captured(ABC):
         ValidationError
             If a result is wrong; the message names the region, its line and the worst element.
         """
-        with _check(self.regions):
+        with while_set(self.regions, "checked", True):
             return self.run(*inputs, **keywords)
 
     @takes(a=_SELECTION, b=_SELECTION)
@@ -191,15 +191,3 @@ class Captured(ABC):
     def tables_html(self) -> str:
         """Return the regions, and the ops left to the library, as HTML tables."""
         return model_html(self.graphs, self.graph_breaks)
-
-
-@contextmanager
-def _check(regions: Sequence[Region]) -> Iterator[None]:
-    before = [region.checked for region in regions]
-    try:
-        for region in regions:
-            region.checked = True
-        yield
-    finally:
-        for region, was in zip(regions, before, strict=True):
-            region.checked = was

@@ -1,8 +1,9 @@
 """Inputs that fit a module: what an error suggests to a user who passed none, or others."""
 
-import inspect
 from dataclasses import dataclass, replace
 from typing import Any
+
+from fuser_lab.bridge.input_names import parameters_of
 
 SHORT_DTYPES = {
     "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64", "int8": "i8", "int16": "i16",
@@ -51,19 +52,8 @@ def _dtype(function: Any) -> str:
 
 def example_inputs(function: Any) -> str:
     """Return arguments as code, such as ``torch.randn(64, 32)``; for several parameters, their names."""
-    names = required_names(function)
+    names = parameters_of(function, required=True)
     return ", ".join(names) if len(names) > 1 else example_input(function).code
-
-
-def required_names(function: Any) -> tuple[str, ...]:
-    """Return the names of the arguments that a call of a function, module or class needs; none without a signature."""
-    try:
-        called = function if isinstance(function, type) else getattr(function, "forward", function)
-        parameters = inspect.signature(called).parameters.values()
-    except (TypeError, ValueError):
-        return ()
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return tuple(p.name for p in parameters if p.kind in positional and p.default is inspect.Parameter.empty)
 
 
 def _of_layer(module: Any) -> ExampleInput | None:

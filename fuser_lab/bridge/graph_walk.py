@@ -1,8 +1,8 @@
 """A run of a captured graph of torch unit by unit, with a context around each, as a clock needs it."""
 
 import functools
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from fuser_lab.bridge.add_calls import AddCalls
@@ -12,6 +12,13 @@ from fuser_lab.bridge.traced import Node
 
 Unit = Region | Node
 Around = Callable[[Unit], AbstractContextManager[object]]
+
+
+def read_by(unit: Unit) -> Sequence[Node]:
+    """Return the nodes that a unit reads."""
+    if not isinstance(unit, Region):
+        return tuple(unit.all_input_nodes)
+    return (*unit.input_nodes, *(operand for node in unit.view_nodes for operand in node.all_input_nodes))
 
 
 def unit_results(
@@ -52,14 +59,24 @@ def unit_results(
     return None
 
 
+@contextmanager
+def while_set(objects: Sequence[object], attribute: str, value: object) -> Iterator[None]:
+    """Return a context in which an attribute of some objects has a value."""
+    before = [getattr(each, attribute) for each in objects]
+    try:
+        for each in objects:
+            setattr(each, attribute, value)
+        yield
+    finally:
+        for each, was in zip(objects, before, strict=True):
+            setattr(each, attribute, was)
+
+
 def _last_readers(units: Sequence[Unit]) -> dict[int, list[Node]]:
     """Return the values by the place of the unit that reads them last."""
     last: dict[Node, int] = {}
     for place, unit in enumerate(units):
-        read = (*unit.input_nodes, *(operand for node in unit.view_nodes for operand in node.all_input_nodes)) if (
-            isinstance(unit, Region)
-        ) else unit.all_input_nodes
-        last.update(dict.fromkeys(read, place))
+        last.update(dict.fromkeys(read_by(unit), place))
     by_place: dict[int, list[Node]] = {}
     for node, place in last.items():
         by_place.setdefault(place, []).append(node)

@@ -12,14 +12,18 @@ _ENTRY = re.compile(r"\['(\w+)'\](.*)")  # an entry of **kwargs, and the rest
 _OF_MODULE = re.compile(r"\._(modules|parameters|buffers)\b")  # the tables of torch.nn.Module
 
 
-def parameters_of(function: Any) -> tuple[str, ...]:
-    """Return the names of the positional arguments of a function or module; none without a signature."""
+def parameters_of(function: Any, *, required: bool = False) -> tuple[str, ...]:
+    """Return the names of the positional arguments of a function, module or class; none without a signature.
+
+    ``required`` omits those with a default.
+    """
     try:
-        parameters = inspect.signature(getattr(function, "forward", function)).parameters.values()
+        called = function if isinstance(function, type) else getattr(function, "forward", function)
+        parameters = inspect.signature(called).parameters.values()
     except (TypeError, ValueError):
         return ()
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return tuple(p.name for p in parameters if p.kind in positional)
+    return tuple(p.name for p in parameters if p.kind in positional and not (required and p.default is not p.empty))
 
 
 def input_names(gm: Any, arguments: Sequence[str] = ()) -> tuple[str, ...]:

@@ -248,7 +248,7 @@ class _Run:
     def __init__(self, graph: Graph, regions: Sequence[Region]) -> None:
         self._graph = graph
         of: dict[Step, Region] = {node: region for region in regions for node in region.nodes}
-        self._units: tuple[Step | Region, ...] = tuple(order_nodes(graph.nodes, of))
+        self._units: tuple[Step | Region, ...] = order_nodes(graph.nodes, of)
         self.around: Around | None = None  # what is entered around each unit of a run, if it is timed
 
     def __call__(self, *inputs: Any) -> list[Any]:

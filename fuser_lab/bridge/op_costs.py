@@ -10,7 +10,7 @@ from fuser_lab.bridge.lowerings import Call, TracedTensor, can_lower
 from fuser_lab.bridge.lowerings.views import VIEWS
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.signature import Cutting, Ref, record_definition, signature_of
-from fuser_lab.bridge.traced import Node, call_of, results_of, target_of, traced_tensor
+from fuser_lab.bridge.traced import Node, call_of, results_of, target_of, tensors_of
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.predicted_times import TimeModel
 from fuser_lab.cost.traffic import one_kernel_traffic
@@ -88,14 +88,6 @@ def recorded_call(node: Node, call: Call) -> Fusion:
     results = tuple(Ref(0, place) for place, result in enumerate(call.results) if result is not None)
     recording = record_definition(replace(signature, outputs=results))
     return bind(recording.definition.fusion, recording.specs).fusion
-
-
-def tensors_of(node: Node) -> tuple[TracedTensor, ...]:
-    """Return the tensors that a node holds."""
-    value = node.meta.get("val")
-    held = value if isinstance(value, list | tuple) else (value,)
-    tensors = (each if isinstance(each, TracedTensor) else traced_tensor(each) for each in held)
-    return tuple(tensor for tensor in tensors if tensor is not None)
 
 
 def stored_bytes(tensor: TracedTensor) -> int:

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from fuser_lab.bridge.requirement import torch_for
-from fuser_lab.bridge.traced import Node, has_symbol, insert_call, shape_of, target_of
+from fuser_lab.bridge.traced import Node, as_rows, has_symbol, insert_call, shape_of, target_of
 
 _ADD = "aten.add.Tensor"
 
@@ -104,18 +104,14 @@ def _total(before: Node, summands: Sequence[Node]) -> Node:
 
 def _concatenation(before: Node, sizes: Sequence[int], parts: Mapping[_Part, Node]) -> Node:
     """Return gradients of parts in the order of the axis, with zeros between them."""
-    torch = torch_for("fuser_lab.bridge")
-    aten, axis = torch.ops.aten, next(iter(parts)).axis
+    aten, axis = torch_for("fuser_lab.bridge").ops.aten, next(iter(parts)).axis
     operands, at = list[Node](), 0
     for part, gradient in parts.items():
         operands += _zeros(before, sizes, parts, part.start - at)
         operands.append(insert_call(before, aten.unsqueeze.default, (gradient, axis)) if part.removed else gradient)
         at = part.stop
     operands += _zeros(before, sizes, parts, sizes[axis] - at)
-    whole = insert_call(before, aten.cat.default, (operands, axis))
-    if whole.meta["val"].is_contiguous():
-        return whole
-    return insert_call(before, aten.clone.default, (whole,), memory_format=torch.contiguous_format)
+    return as_rows(before, insert_call(before, aten.cat.default, (operands, axis)))
 
 
 def _zeros(before: Node, sizes: Sequence[int], parts: Mapping[_Part, Node], count: int) -> list[Node]:

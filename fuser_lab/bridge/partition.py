@@ -1,7 +1,7 @@
 """Which nodes of a graph become regions, and why the others are left to torch."""
 
 import functools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
@@ -30,10 +30,12 @@ from fuser_lab.bridge.traced import (
     is_write_back,
     origin_of,
     target_of,
+    tensors_of,
     traced_tensor,
     without_modes,
     writes,
 )
+from fuser_lab.segmentation.components import components
 from fuser_lab.targets import has_own_memory, is_on_host
 
 FREE_VIEW = "a view at the edge of a region costs torch nothing"
@@ -101,6 +103,12 @@ def prepare(gm: Any) -> tuple[Node, ...]:
 def section_starts(nodes: Iterable[Node]) -> tuple[Node, ...]:
     """Return the first nodes of the sections of a graph of torch."""
     return tuple(node for node in nodes if writes(node) or (draws(node) and _depends_on_data(node)))
+
+
+def sections(nodes: Iterable[Node], begins: Collection[Node]) -> dict[Node, int]:
+    """Return the number of the section of each node."""
+    listed = list(nodes)
+    return dict(zip(listed, accumulate(int(node in begins) for node in listed), strict=True))
 
 
 def _as_numbers(gm: Any) -> None:
@@ -190,6 +198,11 @@ def reason_for(node: Node, wishes: Wishes) -> str | None:
         return "matrix products are torch's"
     if target not in LOWERINGS:
         return "it has no lowering"
+    return lowering_refusal(node)
+
+
+def lowering_refusal(node: Node) -> str | None:
+    """Return why a call with a lowering cannot be lowered, None if it can."""
     call = call_of(node)
     return "a size is a symbol" if call is None else refusal(call)
 
@@ -206,10 +219,7 @@ def partition_graph(
         node: reason_for(node, wishes) or (NO_KERNEL if node in evaluated else None)
         for node in gm.graph.nodes if node.op == "call_function"
     }
-    section, number = {}, 0
-    for node in gm.graph.nodes:
-        number += node in begins
-        section[node] = number
+    section = sections(gm.graph.nodes, begins)
     position = {node: place for place, node in enumerate(gm.graph.nodes)}
     parts: list[list[Node]] = []
     for proposed in proposed_groups(list(gm.graph.nodes), reasons, section):
@@ -262,10 +272,7 @@ def is_most_of(source: Node, reader: Node) -> bool:
 
 def _sizes(node: Node) -> list[int]:
     """Return the numbers of elements of a node's tensors with known sizes."""
-    held = node.meta.get("val")
-    values = held if isinstance(held, list | tuple) else (held,)
-    tensors = [value if value is None or isinstance(value, TracedTensor) else traced_tensor(value) for value in values]
-    return [tensor.size for tensor in tensors if tensor is not None]
+    return [tensor.size for tensor in tensors_of(node)]
 
 
 def _without_edge_views(nodes: list[Node]) -> list[Node]:
@@ -289,11 +296,22 @@ def _without_edge_views(nodes: list[Node]) -> list[Node]:
     return [node for node in nodes if node in inside]
 
 
-def base_of(node: Node) -> Node:
-    """Return the base of a view."""
-    while target_of(node) in ALIASES:
+def base_of(node: Node, inside: Container[Node] = ()) -> Node:
+    """Return the base of a view, or the first view on the way to it that is ``inside``."""
+    while node not in inside and target_of(node) in ALIASES:
         node = node.args[0]
     return node
+
+
+def _pieces(nodes: Sequence[Node], pairs: Iterable[tuple[Node, Node]]) -> list[list[Node]]:
+    """Return nodes in parts such that both nodes of a pair, of which one may be another node, are in one part."""
+    number = {node: place for place, node in enumerate(nodes)}
+    numbered = [(number.setdefault(a, len(number)), number.setdefault(b, len(number))) for a, b in pairs]
+    label = components(len(number), numbered)
+    parts: dict[int, list[Node]] = {}
+    for node in nodes:
+        parts.setdefault(label[number[node]], []).append(node)
+    return list(parts.values())
 
 
 def _connected_parts(nodes: Sequence[Node]) -> list[list[Node]]:
@@ -302,25 +320,11 @@ def _connected_parts(nodes: Sequence[Node]) -> list[list[Node]]:
     Torch's partitioner joins everything that does not form a cycle; unrelated nodes would only keep equal layers from
     being equal regions.
     """
-    leader: dict[Node, Node] = {}
-
-    def find(node: Node) -> Node:
-        while leader.setdefault(node, node) is not node:
-            leader[node] = leader[leader[node]]
-            node = leader[node]
-        return node
-
     inside = set(nodes)
-    for node in nodes:
-        find(node)
-        for operand in node.all_input_nodes:
-            source = operand if operand in inside else base_of(operand)
-            if source.op == "call_function" or is_most_of(source, node):
-                leader[find(node)] = find(source)
-    parts: dict[Node, list[Node]] = {}
-    for node in nodes:
-        parts.setdefault(find(node), []).append(node)
-    return list(parts.values())
+    sources = ((node, operand if operand in inside else base_of(operand))
+               for node in nodes for operand in node.all_input_nodes)
+    return _pieces(nodes, (
+        (node, source) for node, source in sources if source.op == "call_function" or is_most_of(source, node)))
 
 
 def _with_parts_joined(
@@ -348,22 +352,11 @@ def _with_parts_joined(
             continue
         if section[joined[home][0]] != section[part[0]] or not all(section[node] == section[part[0]] for node in views):
             continue
-        needed = [node for node in views if _leads_to(node, home, of)]
+        needed = [node for node in views if of.get(base_of(node, of)) == home]
         joined[home] = sorted({*joined[home], *part, *needed}, key=position.__getitem__)
         of.update(dict.fromkeys([*part, *needed], home))
         del joined[number]
     return list(joined.values())
-
-
-def _leads_to(view: Node, home: int, of: dict[Node, int]) -> bool:
-    """Whether a view's base is computed by a part."""
-    return of.get(_first_inside(view, of)) == home
-
-
-def _first_inside(node: Node, of: dict[Node, int]) -> Node:
-    while node not in of and target_of(node) in ALIASES:
-        node = node.args[0]
-    return node
 
 
 def _with_lists_apart(part: list[Node]) -> list[list[Node]]:
@@ -374,31 +367,14 @@ def _with_lists_apart(part: list[Node]) -> list[list[Node]]:
     """
     inside = set(part)
     numbers = {node for node in part if all(size == 1 for size in _sizes(node))}
-    leader: dict[Node, Node] = {node: node for node in part}
-
-    def find(node: Node) -> Node:
-        while leader[node] is not node:
-            leader[node] = leader[leader[node]]
-            node = leader[node]
-        return node
-
-    ends: dict[Node, bool] = dict.fromkeys(part, True)  # whether nothing else of the part reads a piece
-    for node in part:
-        for operand in node.all_input_nodes:
-            if operand not in inside or operand in numbers:
-                continue
-            if node in numbers:
-                ends[operand] = False
-            else:
-                leader[find(node)] = find(operand)
-    pieces: dict[Node, list[Node]] = {}
-    for node in part:
-        if node not in numbers:
-            pieces.setdefault(find(node), []).append(node)
+    pairs = [(node, operand) for node in part for operand in node.all_input_nodes
+             if operand in inside and operand not in numbers]
+    read = {operand for node, operand in pairs if node in numbers}  # by something that is in no piece
+    joined = (pair for pair in pairs if pair[0] not in numbers)
     alike: dict[object, list[list[Node]]] = {}
-    for piece in pieces.values():
+    for piece in _pieces([node for node in part if node not in numbers], joined):
         reads = any(operand in numbers for node in piece for operand in node.all_input_nodes)
-        if reads and all(ends[node] for node in piece):
+        if reads and read.isdisjoint(piece):
             alike.setdefault(tuple(map(target_of, piece)), []).append(piece)
     apart = [_without_edge_views(piece) for same in alike.values() if len(same) > 1 for piece in same]
     taken = {node for piece in apart for node in piece}

@@ -8,6 +8,7 @@ from fuser_lab.bridge.repeats import storages_of
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import (
     Node,
+    as_rows,
     has_symbol,
     insert_call,
     is_write_back,
@@ -104,10 +105,8 @@ def _source_of(part: Node, cat: Node) -> tuple[Node, tuple[int, int, int]] | Non
 
 def _read(part: Node, operand: Node, places: tuple[int, int, int]) -> Node:
     """Return a part of an operand, in row-major order if the operand is not, because results are laid out alike."""
-    torch = torch_for("fuser_lab.bridge")
     axis, start, stop = places
-    if not operand.meta["val"].is_contiguous():
-        operand = insert_call(part, torch.ops.aten.clone.default, (operand,), memory_format=torch.contiguous_format)
+    operand = as_rows(part, operand)
     if stop - start == shape_of(operand)[axis]:
         return operand
-    return insert_call(part, torch.ops.aten.slice.Tensor, (operand, *places))
+    return insert_call(part, torch_for("fuser_lab.bridge").ops.aten.slice.Tensor, (operand, *places))

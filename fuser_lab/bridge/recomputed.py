@@ -13,8 +13,9 @@ from math import inf
 from typing import Any
 
 from fuser_lab.bridge.gathers import is_per_element
-from fuser_lab.bridge.op_costs import recorded_call, stored_bytes, tensors_of
-from fuser_lab.bridge.traced import Node, call_of, target_of
+from fuser_lab.bridge.op_costs import recorded_call, stored_bytes
+from fuser_lab.bridge.partition import sections
+from fuser_lab.bridge.traced import Node, call_of, target_of, tensors_of
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.predicted_times import TimeModel
 from fuser_lab.cost.work import work_of
@@ -32,10 +33,7 @@ def compute_again(
     ``starts`` are the first nodes of the graph's sections: what a write changes in between is not read again.
     """
     place = {node: number for number, node in enumerate(graph.nodes)}
-    section, number = dict[Node, int](), 0
-    for node in graph.nodes:
-        number += node in starts
-        section[node] = number
+    section = sections(graph.nodes, starts)
     home = {node: number for number, region in enumerate(regions) for node in region}
     seconds = _Seconds(TimeModel.of(device))
     changed = False

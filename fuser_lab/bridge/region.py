@@ -212,16 +212,20 @@ class Region(ABC):
             self.check(inputs, outputs)
         return outputs
 
+    @property
+    def _where(self) -> str:
+        """The first line of the user's code that is known, in brackets."""
+        first = next((str(op) for op in map(origin_of, self.call_nodes) if str(op)), "")
+        return f" ({first})" if first else ""
+
     def fail(self, error: Exception) -> None:
         """Leave the region to its library from now on, and warn once."""
         with self._lock:
             if self.failed is not None:
                 return
             self.failed = str(error) if isinstance(error, FuserLabError) else f"{type(error).__name__}: {error}"
-        first = next((str(op) for op in map(origin_of, self.call_nodes) if str(op)), "")
-        where = f" ({first})" if first else ""
         lines = source_lines([self.failed], dict(self.sources))
-        message = "\n".join((f"{self.library} runs region {self.index}{where}: {self.failed}", *lines))
+        message = "\n".join((f"{self.library} runs region {self.index}{self._where}: {self.failed}", *lines))
         warn(message, RegionWarning)
 
     def inexactness(self, inputs: Sequence[Any], outputs: Sequence[Any], expected: Sequence[Any]) -> float:
@@ -244,9 +248,7 @@ class Region(ABC):
         except ValidationError as error:
             if self.inexactness(inputs, results, expected) <= 1:
                 return
-            first = next((str(op) for op in map(origin_of, self.call_nodes) if str(op)), "")
-            msg = f"region {self.index}{f' ({first})' if first else ''}: {error}"
-            raise ValidationError(msg) from None
+            raise ValidationError(f"region {self.index}{self._where}: {error}") from None
 
 
 def _static_tensor(traced: TracedTensor | None) -> TracedTensor:

@@ -8,6 +8,7 @@ from itertools import product, takewhile
 from typing import TYPE_CHECKING
 
 from fuser_lab.arguments import listing
+from fuser_lab.bridge.graph_walk import Unit
 from fuser_lab.bridge.model_view import is_free
 from fuser_lab.bridge.partition import base_of, is_most_of, section_starts
 from fuser_lab.bridge.region import Region
@@ -19,7 +20,6 @@ from fuser_lab.segmentation import Why
 if TYPE_CHECKING:
     from fuser_lab.bridge.capture import CapturedGraph, GraphBreak
 
-Unit = Region | Node  # what runs as one: a region, or an op of the library
 Home = tuple[Region, tuple[str, ...]]  # a region, and the components of a module's path
 
 

@@ -16,6 +16,7 @@ from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.scatters import number_of
 from fuser_lab.bridge.traced import (
     Node,
+    as_rows,
     has_symbol,
     insert_call,
     shape_of,
@@ -121,7 +122,7 @@ def _repeat(node: Node, x: Node, times: Sequence[int], order: Sequence[int]) -> 
             result = insert_call(node, aten.unsqueeze.default, (result, len(extents)))
             extents.append(times[axis])
     result = insert_call(node, aten.expand.default, (result, extents))
-    result = _contiguous(node, result)
+    result = as_rows(node, result)
     result = insert_call(node, aten.view.default, (result, [shape[axis] * times[axis] for axis in order]))
     return _permute(node, result, sorted(range(len(order)), key=order.__getitem__))
 
@@ -132,7 +133,7 @@ def _sum(node: Node, source: Node, times: Sequence[int], order: Sequence[int]) -
     shape = shape_of(node)
     if shape_of(source) != _extents(shape, times) or source.meta["val"].dtype != node.meta["val"].dtype:
         return None
-    result = _contiguous(node, _permute(node, source, order))
+    result = as_rows(node, _permute(node, source, order))
     extents: list[int] = []
     summed: list[int] = []
     for axis in order:
@@ -153,10 +154,3 @@ def _permute(node: Node, x: Node, axes: Sequence[int]) -> Node:
     if list(axes) == sorted(axes):
         return x
     return insert_call(node, torch_for("fuser_lab.bridge").ops.aten.permute.default, (x, list(axes)))
-
-
-def _contiguous(node: Node, x: Node) -> Node:
-    torch = torch_for("fuser_lab.bridge")
-    if x.meta["val"].is_contiguous():
-        return x
-    return insert_call(node, torch.ops.aten.clone.default, (x,), memory_format=torch.contiguous_format)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fuser_lab.bridge.requirement import torch_for
-from fuser_lab.bridge.traced import Node, insert_call, is_node, is_write_back, target_of, traced_tensor, writes
+from fuser_lab.bridge.traced import Node, as_rows, insert_call, is_node, is_write_back, target_of, traced_tensor, writes
 from fuser_lab.cost.device import SECTOR_BYTES
 from fuser_lab.targets import has_own_memory
 
@@ -91,9 +91,7 @@ def copy_spread_views(graph: Any) -> None:
         view = results[place]
         is_read = is_node(view) and view.op == "call_function" and any(user is not output for user in view.users)
         if is_read and _is_spread(view.meta.get("val"), torch):
-            results[place] = insert_call(
-                output, torch.ops.aten.clone.default, (view,), memory_format=torch.contiguous_format,
-            )
+            results[place] = as_rows(output, view)
     output.args = (type(output.args[0])(results), *output.args[1:])
 
 

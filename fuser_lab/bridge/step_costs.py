@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from fuser_lab.bridge.capture import GraphBreak
 from fuser_lab.bridge.costs import common_path, deciding_rule
-from fuser_lab.bridge.graph_walk import Unit
+from fuser_lab.bridge.graph_walk import Unit, read_by
 from fuser_lab.bridge.lists import planned_lists
 from fuser_lab.bridge.model_view import graph_titles, is_free
 from fuser_lab.bridge.op_costs import OpCost, op_bytes, op_cost, op_flops, region_cost
 from fuser_lab.bridge.partition import Left
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.remedies import remedy
-from fuser_lab.bridge.step_memory import base_of, memory_line, read_by, units_of
+from fuser_lab.bridge.step_memory import base_of, memory_line, units_of
 from fuser_lab.bridge.step_timing import MeasuredStep
 from fuser_lab.bridge.traced import Origin, call_of, target_of
 from fuser_lab.cost.device import DEFAULT, Device

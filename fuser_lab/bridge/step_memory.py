@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.bridge.capture import order_nodes
-from fuser_lab.bridge.graph_walk import Unit
+from fuser_lab.bridge.graph_walk import Unit, read_by
 from fuser_lab.bridge.lowerings.views import VIEWS
 from fuser_lab.bridge.model_view import graph_titles
-from fuser_lab.bridge.op_costs import stored_bytes, tensors_of
+from fuser_lab.bridge.op_costs import stored_bytes
 from fuser_lab.bridge.region import Region
-from fuser_lab.bridge.traced import Node, target_of
+from fuser_lab.bridge.traced import Node, target_of, tensors_of
 from fuser_lab.report.memory_line import AliveBytes
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def units_of(graph: "CapturedGraph") -> tuple[Unit, ...]:
     """Return the regions of a graph and its other nodes, in run order."""
     of: dict[Node, Region] = {node: region for region in graph.regions for node in region.nodes}
-    return tuple(order_nodes(tuple(graph.traced.nodes), of))
+    return order_nodes(tuple(graph.traced.nodes), of)
 
 
 def unit_label(unit: Unit) -> str:
@@ -62,13 +62,6 @@ def _of(graph: "CapturedGraph", title: str) -> Iterator[AliveBytes]:
         computed += change[place]
         if isinstance(unit, Region) or (unit.op == "call_function" and base_of(unit) is unit):
             yield AliveBytes(graph=title, unit=unit_label(unit), held=held, computed=computed)
-
-
-def read_by(unit: Unit) -> Sequence[Node]:
-    """Return the nodes that a unit reads."""
-    if not isinstance(unit, Region):
-        return tuple(unit.all_input_nodes)
-    return (*unit.input_nodes, *(operand for node in unit.view_nodes for operand in node.all_input_nodes))
 
 
 def base_of(node: Node) -> Node:

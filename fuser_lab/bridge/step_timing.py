@@ -10,9 +10,10 @@ from itertools import pairwise
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from fuser_lab.bridge.graph_walk import Around, Unit
+from fuser_lab.bridge.graph_walk import Unit, while_set
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.step_memory import units_of
+from fuser_lab.report.units import plural
 
 if TYPE_CHECKING:
     from fuser_lab.bridge.capture import CapturedGraph, GraphBreak
@@ -119,8 +120,8 @@ def measured_on_host(
 
     ``seconds`` is the maximum time for the steps after warm-up, and again for those in which each unit is timed.
     """
-    name = f"CPU ({threads} thread{'s' if threads != 1 else ''})"
-    return _measure(graphs, breaks, step, _HostClock(), _nothing, name, seconds)
+    name = f"CPU ({plural(threads, 'thread')})"
+    return _measure(graphs, breaks, step, _HostClock(), lambda: None, name, seconds)
 
 
 def measured_on_gpu(
@@ -130,10 +131,6 @@ def measured_on_gpu(
     """Return measured seconds of a step on torch's current GPU and of its units; see `measured_on_host`."""
     name = str(torch.cuda.get_device_name())
     return _measure(graphs, breaks, step, _EventClock(torch), torch.cuda.synchronize, name, seconds)
-
-
-def _nothing() -> None:
-    pass
 
 
 def _measure(
@@ -155,7 +152,8 @@ def _measure(
         samples.append(perf_counter() - begin)
     times: defaultdict[Timed, list[float]] = defaultdict(list)
     ends = _last_units(graphs, breaks)
-    with _watch(graphs, clock.around):
+    # Graphs that a library runs whole have no units.
+    with while_set([graph.run for graph in graphs if hasattr(graph.run, "around")], "around", clock.around):
         for number in range(count + 1):
             step()
             measured = _sums(clock.intervals(), ends)
@@ -184,16 +182,3 @@ def _last_units(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"
         if number in ends and units:
             last[units[-1]] = ends[number]
     return last
-
-
-@contextmanager
-def _watch(graphs: Sequence["CapturedGraph"], around: Around) -> Iterator[None]:
-    """Let all graphs enter a context around each unit; graphs that a library runs whole have no units."""
-    runs = [graph.run for graph in graphs if hasattr(graph.run, "around")]
-    try:
-        for run in runs:
-            run.around = around
-        yield
-    finally:
-        for run in runs:
-            run.around = None

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fuser_lab.bridge.lowerings import refusal
 from fuser_lab.bridge.masks import dropout_mask, mask_layout
-from fuser_lab.bridge.partition import Left, Partition, prepare
+from fuser_lab.bridge.partition import Left, Partition, lowering_refusal, prepare
 from fuser_lab.bridge.requirement import torch_for
-from fuser_lab.bridge.traced import SYMBOLIC, Node, call_of, origin_of, target_of
+from fuser_lab.bridge.traced import SYMBOLIC, Node, origin_of, target_of
 from fuser_lab.codegen.varying import SharedKernels
 
 Values = tuple[Any, ...]
@@ -129,7 +128,8 @@ class SymbolicGraph:
         regions: list[tuple[Node, ...]] = []
         for region in self._regions:
             nodes = tuple(copies[node] for node in region)
-            why = next((why for node in nodes if (why := _refusal(node)) is not None), None)
+            calls = (node for node in nodes if target_of(node) != "getitem")
+            why = next((why for node in calls if (why := lowering_refusal(node)) is not None), None)
             if why is not None:
                 left += [Left(node, target_of(node), why, origin_of(node)) for node in nodes]
             regions.append(nodes if why is None else ())
@@ -169,14 +169,6 @@ class SymbolicGraph:
         with self._mode, self._torch.no_grad():
             args = held(node.args, lambda operand: operand.meta["val"])
             return node.target(*args, **held(node.kwargs, lambda operand: operand.meta["val"]))
-
-
-def _refusal(node: Node) -> str | None:
-    """Return why a node of a region cannot be lowered, None if it can."""
-    if target_of(node) == "getitem":
-        return None
-    call = call_of(node)
-    return "a size is a symbol" if call is None else refusal(call)
 
 
 class _Fill:

@@ -2,13 +2,13 @@
 
 import importlib
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from fuser_lab.arguments import short_text
+from fuser_lab.bridge.graph_walk import while_set
 from fuser_lab.bridge.model import CapturedModel
 from fuser_lab.bridge.model_step import copies, leaves, state_kept, step_arguments, step_of
 from fuser_lab.bridge.model_view import RegionRow, region_rows
@@ -17,6 +17,7 @@ from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.torch_region import TorchRegion
 from fuser_lab.cost.measured_times import TimingRow, Timings
 from fuser_lab.errors import InputError
+from fuser_lab.report.units import plural
 from fuser_lab.runtime.plan.timing import Measurement, Progress, distance, with_progress
 from fuser_lab.targets import CPU, has_own_memory, is_on_host
 
@@ -115,8 +116,7 @@ class _ModelMeasurement(Measurement):
 
     def _label(self, rows: Sequence[RegionRow]) -> str:
         if is_on_host(self._target):
-            threads = self._torch.get_num_threads()
-            return f"CPU ({threads} thread{'s' if threads != 1 else ''})"
+            return f"CPU ({plural(self._torch.get_num_threads(), 'thread')})"
         return str(self._torch.cuda.get_device_name())
 
     def _seen_inputs(self) -> dict[TorchRegion, tuple[Any, ...]]:
@@ -126,7 +126,7 @@ class _ModelMeasurement(Measurement):
         def note(region: TorchRegion, inputs: Sequence[Any]) -> None:
             inputs_of.setdefault(region, tuple(x.detach() for x in inputs))
 
-        with _observe(self._regions, note):
+        with while_set(self._regions, "observer", note):
             self._step(self._model.run)()
         return inputs_of
 
@@ -187,22 +187,8 @@ class _ModelMeasurement(Measurement):
 
 
 def _nbytes(tensors: Sequence[Any]) -> int:
-    return sum(math.prod(t.shape) * _itemsize(t.dtype) for t in tensors)
-
-
-def _itemsize(dtype: str) -> int:
-    return int(getattr(torch_for("time"), dtype).itemsize)
-
-
-@contextmanager
-def _observe(regions: Sequence[TorchRegion], note: Callable[[TorchRegion, Sequence[Any]], None]) -> Iterator[None]:
-    try:
-        for region in regions:
-            region.observer = note
-        yield
-    finally:
-        for region in regions:
-            region.observer = None
+    torch = torch_for("time")
+    return sum(t.size * int(getattr(torch, t.dtype).itemsize) for t in tensors)
 
 
 def _compile(torch: Any, function: Callable[..., Any], backend: str) -> Callable[..., Any]:

@@ -157,6 +157,22 @@ def insert_call(before: Node, target: Any, args: tuple[Any, ...], **kwargs: Any)
     return node
 
 
+def as_rows(before: Node, x: Node) -> Node:
+    """Return a value in row-major order: itself if it is, otherwise a copy in front of a node."""
+    if x.meta["val"].is_contiguous():
+        return x
+    torch = _torch()
+    return insert_call(before, torch.ops.aten.clone.default, (x,), memory_format=torch.contiguous_format)
+
+
+def tensors_of(node: Node) -> tuple[TracedTensor, ...]:
+    """Return the tensors of known sizes that a node holds."""
+    value = node.meta.get("val")
+    held = value if isinstance(value, list | tuple) else (value,)
+    tensors = (each if isinstance(each, TracedTensor) else traced_tensor(each) for each in held)
+    return tuple(tensor for tensor in tensors if tensor is not None)
+
+
 def results_of(node: Node) -> tuple[TracedTensor | None, ...]:
     """Return the results of a node: one, or the entries of the list that it returns."""
     value = node.meta.get("val")

@@ -26,7 +26,8 @@ import numpy as np
 from fuser_lab.api.explaining import explain
 from fuser_lab.api.functions import report
 from fuser_lab.api.subject import subject_of
-from fuser_lab.bridge.example_inputs import SHORT_DTYPES, example_input, required_names
+from fuser_lab.bridge.example_inputs import SHORT_DTYPES, example_input
+from fuser_lab.bridge.input_names import parameters_of
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.step_costs import StepCosts
 from fuser_lab.errors import FuserLabError, InputError
@@ -220,7 +221,7 @@ def _check_count(
     request: UserFunction, function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any], option: str,
 ) -> None:
     """Raise if required arguments are missing; the message names the command with some."""
-    names = [name for name in required_names(function) if name not in keywords]
+    names = [name for name in parameters_of(function, required=True) if name not in keywords]
     if len(arguments) >= len(names):
         return
     example = ", ".join([example_input(function).text if option == "inputs" else "512"] * len(names))

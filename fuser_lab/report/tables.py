@@ -1,11 +1,11 @@
 """Tables that text, HTML, pandas and the widget share: segments, decisions, timings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from xml.etree.ElementTree import Element
 
 from fuser_lab.ir.tensor_names import named_text
-from fuser_lab.report.markup import element
+from fuser_lab.report.markup import Child, element
 from fuser_lab.report.units import bytes_label
 from fuser_lab.report.view_model import DecisionView, LayoutView, SegmentView, ViewModel
 
@@ -50,19 +50,24 @@ def table_text(table: Table) -> str:
 
 def table_element(table: Table, *, caption: str = "") -> Element:
     """Return the table as HTML."""
-    css = ["fl-num" if column in table.numeric else "" for column in table.columns]
-    heads = (element("th", column, css=kind, scope="col") for column, kind in zip(table.columns, css, strict=True))
-    rows = (
-        element(
-            "tr",
-            *(element("td", cell, css=kind) for cell, kind in zip(row, css, strict=True)),
-            css="fl-total" if n in table.strong else "",
-        )
-        for n, row in enumerate(table.rows)
-    )
-    body = element("tbody", *rows)
+    looks = {n: {"css": "fl-total"} for n in table.strong}
+    return rows_element(table.columns, table.rows, numeric=table.numeric, caption=caption, looks=looks)
+
+
+def rows_element(
+    columns: Sequence[str], rows: Iterable[Sequence[Child]], *, numeric: Collection[str] = (), caption: str = "",
+    looks: Mapping[int, Mapping[str, str]] | None = None, css: str = "fl",
+) -> Element:
+    """Return rows as HTML; ``looks`` has attributes of rows by number, and the names of classes begin with ``css``."""
+    kinds = [f"{css}-num" if column in numeric else "" for column in columns]
+
+    def cells(tag: str, row: Sequence[Child], **attributes: str) -> Iterator[Element]:
+        return (element(tag, cell, css=kind, **attributes) for cell, kind in zip(row, kinds, strict=True))
+
+    made = (element("tr", *cells("td", row), **(looks or {}).get(n, {})) for n, row in enumerate(rows))
     parts = (element("caption", caption),) if caption else ()
-    return element("table", *parts, element("thead", element("tr", *heads)), body, css="fl-table")
+    head = element("thead", element("tr", *cells("th", columns, scope="col")))
+    return element("table", *parts, head, element("tbody", *made), css=f"{css}-table")
 
 
 def segment_table(segments: Sequence[SegmentView]) -> Table:

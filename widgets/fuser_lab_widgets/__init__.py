@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,19 +12,12 @@ if TYPE_CHECKING:
 
 __all__ = ["CompiledExplorer", "Explorer", "ModelExplorer"]
 
+_MODULES = {"CompiledExplorer": "compiled", "Explorer": "explorer", "ModelExplorer": "model"}
+
 
 def __getattr__(name: str) -> object:
     """Return a view, loading anywidget only now, because the assets can be used without it."""
-    if name == "Explorer":
-        from fuser_lab_widgets.explorer import Explorer
-
-        return Explorer
-    if name == "CompiledExplorer":
-        from fuser_lab_widgets.compiled import CompiledExplorer
-
-        return CompiledExplorer
-    if name == "ModelExplorer":
-        from fuser_lab_widgets.model import ModelExplorer
-
-        return ModelExplorer
-    raise AttributeError(f"module 'fuser_lab_widgets' has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'fuser_lab_widgets' has no attribute {name!r}")
+    view: object = getattr(importlib.import_module(f"fuser_lab_widgets.{_MODULES[name]}"), name)
+    return view

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element
 
-from fuser_lab.files.json_text import json_text
 from fuser_lab.report.markup import element, to_html
 from fuser_lab.report.units import bytes_label, plural
+from fuser_lab_widgets.elements import button, note, table
 
 if TYPE_CHECKING:
-    from fuser_lab.compilers.kernels import CompiledKernel, CompiledWhy
+    from fuser_lab.compilers.kernels import CompiledKernel
     from fuser_lab.compilers.plan import CompiledPlan
 
 _HELP = "Click a kernel to see its source and its neighbours. Keys: arrows move between kernels, Enter selects one."
@@ -20,8 +20,10 @@ def bar(titles: Sequence[str], chosen: int, plan: "CompiledPlan", *, edited: boo
     """Return the switches above the kernels; ``edited`` says whether the edited plan is shown, None if none exists."""
     opaque = sum(kernel.opaque for kernel in plan.segments)
     counted = f"{plan.name}: {plural(len(plan.segments), 'kernel')}, {opaque} of them from elsewhere"
-    graphs = [_button(title, {"type": "graph", "n": n}, on=n == chosen) for n, title in enumerate(titles)]
-    switch = [element("div", _button("edited plan", {"type": "edited"}, on=edited))] if edited is not None else []
+    graphs = [button(title, {"type": "graph", "n": n}, css="fx-mode", on=n == chosen) for n, title in enumerate(titles)]
+    switch = [] if edited is None else [
+        element("div", button("edited plan", {"type": "edited"}, css="fx-mode", on=edited)),
+    ]
     groups = (element("div", *graphs, css="fx-switch"), *switch)
     return to_html(element("div", element("p", counted), *groups))
 
@@ -30,22 +32,22 @@ def side(plan: "CompiledPlan", kernel: "CompiledKernel | None", graph: int) -> s
     """Return the details of a kernel: its ops and lines, its neighbours with reasons, edits, and its source."""
     if kernel is None:
         regions = [
-            _button(f"Open region {number}", {"type": "open", "graph": graph, "region": number}, css="fx-button")
+            button(f"Open region {number}", {"type": "open", "graph": graph, "region": number})
             for number in range(len(plan.graph.regions) if plan.graph is not None else 0)
         ]
-        return "".join(map(to_html, (element("p", _HELP, css="fx-note"), *regions)))
-    parts: list[Element] = [element("h4", f"kernel {kernel.index}"), element("p", str(kernel), css="fx-note")]
+        return "".join(map(to_html, (note(_HELP), *regions)))
+    parts: list[Element] = [element("h4", f"kernel {kernel.index}"), note(str(kernel))]
     if kernel.bytes:
-        parts.append(element("p", f"It reads and writes {bytes_label(kernel.bytes)}.", css="fx-note"))
+        parts.append(note(f"It reads and writes {bytes_label(kernel.bytes)}."))
     neighbours = [why for why in (*plan.boundaries(), *plan.siblings()) if kernel.index in why.kernels]
     for why in neighbours:
         first, second = why.kernels
         parts.append(element("p", str(why), css="fx-why"))
         if plan.is_editable:
             event = {"type": "glue", "n": first, "with": second}
-            parts.append(element("p", _button(f"Glue {first} and {second}", event, css="fx-button")))
+            parts.append(element("p", button(f"Glue {first} and {second}", event)))
     parts += [
-        element("p", _button(f"Cut after {name}", {"type": "cut", "at": name}, css="fx-button"))
+        element("p", button(f"Cut after {name}", {"type": "cut", "at": name}))
         for name in kernel.writes if plan.is_editable and plan.can_cut(name)
     ]
     source = plan.record.sources.get(kernel.function)
@@ -76,23 +78,8 @@ def below(plan: "CompiledPlan") -> str:
         parts.append(element("p", f"One call takes {plan.edited}."))
     whys = (*plan.boundaries(), *plan.siblings())
     more = f"; the first {_MOST_PAIRS} of {len(whys)}" if len(whys) > _MOST_PAIRS else ""
-    head = element("tr", *(element("th", name, scope="col") for name in ("kernels", "separate because", "stated by")))
-    table = element(
-        "table", element("caption", f"Neighbours{more}"), element("thead", head),
-        element("tbody", *map(_row, whys[:_MOST_PAIRS])), css="fx-table",
-    )
-    return "".join(map(to_html, (*parts, table)))
-
-
-def _row(why: "CompiledWhy") -> Element:
-    first, second = why.kernels
-    cells = (f"{first} and {second}", why.text, why.by)
-    return element(
-        "tr", *(element("td", cell) for cell in cells), css="fx-row", tabindex="0",
-        data_send=json_text({"type": "box", "id": f"kernel {first}"}),
-    )
-
-
-def _button(words: str, event: dict[str, object], *, on: bool | None = None, css: str = "fx-mode") -> Element:
-    state = {} if on is None else {"aria_pressed": str(on).lower()}
-    return element("button", words, css=css, type="button", data_send=json_text(event), **state)
+    rows = [(" and ".join(map(str, why.kernels)), why.text, why.by) for why in whys[:_MOST_PAIRS]]
+    sends = [{"type": "box", "id": f"kernel {why.kernels[0]}"} for why in whys[:_MOST_PAIRS]]
+    columns = ("kernels", "separate because", "stated by")
+    parts.append(table(columns, rows, caption=f"Neighbours{more}", sends=sends))
+    return "".join(map(to_html, parts))

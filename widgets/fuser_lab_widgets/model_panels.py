@@ -1,17 +1,18 @@
 """The panels around the map of a model: switches, details of a box, and the cost of the cuts, as HTML."""
 
+import functools
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from xml.etree.ElementTree import Element
 
 from fuser_lab.bridge.region import Region
-from fuser_lab.files.json_text import json_text
 from fuser_lab.report.markup import element, to_html
 from fuser_lab.report.memory_line import memory_line_svg
 from fuser_lab.report.module_map import ModuleBox
 from fuser_lab.report.module_picture import describe
 from fuser_lab.report.units import bytes_label, plural, seconds_label
+from fuser_lab_widgets.elements import button, note, table
 
 if TYPE_CHECKING:
     from fuser_lab.bridge.costs import ModelCosts
@@ -29,19 +30,20 @@ _HELP = (
 
 def bar(titles: Sequence[str], chosen: int, headline: str, *, folded: bool, panel: str) -> str:
     """Return the switches above the map: which graph, how deep, and whether equal modules are folded."""
-    graphs = [_button(title, {"type": "graph", "n": n}, on=n == chosen) for n, title in enumerate(titles)]
-    depths = [_button(str(n), {"type": "depth", "n": n}, title=f"Open {plural(n, 'level')}") for n in DEPTHS]
-    fold = _button("fold equal modules", {"type": "fold"}, on=folded, title="Draw equal adjacent modules as one box")
-    ask, table = (
-        _button(words, {"type": kind}, on=panel == kind, title=title) for words, kind, title in (
+    mode = functools.partial(button, css="fx-mode")
+    graphs = [mode(title, {"type": "graph", "n": n}, on=n == chosen) for n, title in enumerate(titles)]
+    depths = [mode(str(n), {"type": "depth", "n": n}, title=f"Open {plural(n, 'level')}") for n in DEPTHS]
+    fold = mode("fold equal modules", {"type": "fold"}, on=folded, title="Draw equal adjacent modules as one box")
+    ask_costs, ask_step = (
+        mode(words, {"type": kind}, on=panel == kind, title=title) for words, kind, title in (
             ("what the cuts cost", "costs", "Bytes that pass between segments"),
             ("what the step costs", "step", "Each region and op: bytes, bound, time"),
         )
     )
     parts = [
         element("p", headline),
-        _group("Graph", graphs), _group("Open levels", depths), element("div", fold), element("div", table),
-        element("div", ask),
+        _group("Graph", graphs), _group("Open levels", depths), element("div", fold), element("div", ask_step),
+        element("div", ask_costs),
     ]
     return to_html(element("div", *parts))
 
@@ -53,20 +55,20 @@ def side(shown: "ModuleMap", box: ModuleBox, number: int, step_costs: "StepCosts
     """
     module = box.id or shown.graph.title
     title = {"module": module, "region": f"region {box.name}", "torch": f"{box.library}: {box.name}"}
-    parts = [element("h4", title[box.kind]), element("p", f"{describe(box)}.", css="fx-note")]
+    parts = [element("h4", title[box.kind]), note(f"{describe(box)}.")]
     if step_costs is not None:
-        parts.append(element("p", _share(shown, box, number, step_costs), css="fx-note"))
+        parts.append(note(_share(shown, box, number, step_costs)))
     if box.kind == "module":
         parts += _regions(shown, box, number)
         parts += _left_rows(shown, box)
     if box.kind == "region":
-        parts.append(element("p", _button(f"Open region {box.name}", _open(number, int(box.name)), css="fx-button")))
+        parts.append(element("p", button(f"Open region {box.name}", _open(number, int(box.name)))))
     if len(box.calls) <= _MOST_ROWS:
         parts += _ops(shown, box, number)
     else:
-        parts.append(element("p", f"{plural(len(box.calls), 'op')}: open a module to see its ops.", css="fx-note"))
+        parts.append(note(f"{plural(len(box.calls), 'op')}: open a module to see its ops."))
     if not box.id:
-        parts.append(element("p", _HELP, css="fx-note"))
+        parts.append(note(_HELP))
     return "".join(map(to_html, parts))
 
 
@@ -77,16 +79,14 @@ def costs(model_costs: "ModelCosts | None", problem: str, *, asked: bool) -> str
     if problem:
         return to_html(element("p", problem, css="fx-why fx-refused"))
     if model_costs is None:
-        return to_html(element("p", "Segmenting each distinct region …", css="fx-note"))
+        return to_html(note("Segmenting each distinct region …"))
     head = element("h4", f"What the cuts cost: {model_costs.headline}")
     if not model_costs.boundaries:
         return to_html(head)
-    rows: list[list[Any]] = [
-        [], [], [_open(b.graph, b.region) for b in model_costs.boundaries],
-    ]
+    rows: list[list[Any]] = [[], [], [_open(b.graph, b.region) for b in model_costs.boundaries]]
     *sums, boundaries = (
-        _table(table.columns, table.rows, numeric=table.numeric, caption=caption, sends=sends)
-        for (caption, table), sends in zip(model_costs.tables(), rows, strict=True)
+        table(shown.columns, shown.rows, numeric=shown.numeric, caption=caption, sends=sends)
+        for (caption, shown), sends in zip(model_costs.tables(), rows, strict=True)
     )
     return "".join(map(to_html, (head, element("div", *sums, css="fm-sums"), boundaries)))
 
@@ -98,16 +98,16 @@ def step(step_costs: "StepCosts | None", problem: str, *, asked: bool) -> str:
     if problem:
         return to_html(element("p", problem, css="fx-why fx-refused"))
     if step_costs is None:
-        return to_html(element("p", "Planning each distinct region …", css="fx-note"))
-    table = step_costs.table()
+        return to_html(note("Planning each distinct region …"))
+    shown = step_costs.table()
     sends = [
         _open(unit.graph, unit.part.index) if row.units and isinstance((unit := row.units[0]).part, Region) else None
         for row in step_costs.rows
     ]
     parts = (
         element("h4", "What the step costs"), element("p", step_costs.headline),
-        _table(table.columns, table.rows, numeric=table.numeric, sends=sends),
-        element("p", step_costs.note, css="fx-note"),
+        table(shown.columns, shown.rows, numeric=shown.numeric, sends=sends),
+        note(step_costs.note),
     )
     return "".join(map(to_html, parts)) + memory_line_svg(step_costs.memory, style=False)
 
@@ -157,7 +157,7 @@ def _regions(shown: "ModuleMap", box: ModuleBox, number: int) -> list[Element]:
         sends.append(_open(number, first.index))
     if not rows:
         return []
-    return [_table(("region", "ops here", "what"), rows, sends=sends, caption="Regions (click a region to open it)")]
+    return [table(("region", "ops here", "what"), rows, sends=sends, caption="Regions (click a region to open it)")]
 
 
 def _left_rows(shown: "ModuleMap", box: ModuleBox) -> list[Element]:
@@ -167,7 +167,7 @@ def _left_rows(shown: "ModuleMap", box: ModuleBox) -> list[Element]:
         if not isinstance(part, tuple):
             counts[part.op, part.reason] += 1
     rows = [(op, str(count), why) for (op, why), count in counts.most_common()]
-    return [_table((f"run by {box.library}", "count", "why"), rows, numeric={"count"})] if rows else []
+    return [table((f"run by {box.library}", "count", "why"), rows, numeric={"count"})] if rows else []
 
 
 def _ops(shown: "ModuleMap", box: ModuleBox, number: int) -> list[Element]:
@@ -183,35 +183,9 @@ def _ops(shown: "ModuleMap", box: ModuleBox, number: int) -> list[Element]:
             rows.append((shown.graph.calls[n].op, box.library, str(part.origin)))
             sends.append(None)
     caption = "Ops (click an op to show it in its region)"
-    return [_table(("op", "where", "your line"), rows, sends=sends, caption=caption)]
+    return [table(("op", "where", "your line"), rows, sends=sends, caption=caption)]
 
 
 def _group(name: str, buttons: Sequence[Element]) -> Element:
     switch = element("div", *buttons, css="fx-switch", role="group", aria_label=name)
     return element("div", element("span", name, css="fx-note"), switch, css="fx-group")
-
-
-def _button(
-    words: str, event: dict[str, Any], *, on: bool | None = None, title: str = "", css: str = "fx-mode",
-) -> Element:
-    state = {} if on is None else {"aria_pressed": str(on).lower()}
-    named = {"title": title} if title else {}
-    return element("button", words, css=css, type="button", data_send=json_text(event), **state, **named)
-
-
-def _table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], *, numeric: Any = (), caption: str = "",
-    sends: Sequence[dict[str, Any] | None] = (),
-) -> Element:
-    css = ["fx-num" if column in numeric else "" for column in columns]
-    heads = (element("th", column, css=kind, scope="col") for column, kind in zip(columns, css, strict=True))
-    body = element("tbody")
-    for n, row in enumerate(rows):
-        made = element("tr", *(element("td", cell, css=kind) for cell, kind in zip(row, css, strict=True)))
-        if n < len(sends) and (event := sends[n]) is not None:
-            made.set("class", "fx-row")
-            made.set("tabindex", "0")
-            made.set("data-send", json_text(event))
-        body.append(made)
-    parts = (element("caption", caption),) if caption else ()
-    return element("table", *parts, element("thead", element("tr", *heads)), body, css="fx-table")

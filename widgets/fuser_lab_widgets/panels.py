@@ -5,7 +5,6 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from fuser_lab.cost.traffic import CostModel
-from fuser_lab.files.json_text import json_text
 from fuser_lab.report import plots
 from fuser_lab.report.crossings import passage_table, passages
 from fuser_lab.report.diff import PlanDiff
@@ -18,6 +17,7 @@ from fuser_lab.report.time_line import excess_text, time_line_svg, time_lines, t
 from fuser_lab.report.units import bytes_label, plural
 from fuser_lab.report.view_model import ViewModel, view_layouts
 from fuser_lab_widgets.amounts import Amounts, place
+from fuser_lab_widgets.elements import button, note, table
 from fuser_lab_widgets.session import EditablePlan
 
 _MOST_OPEN = 3  # steps before the cut whose graphs are initially open
@@ -42,11 +42,11 @@ def roofline(
     there = not places or plots.is_label_of(device, places)
     ran = None if there or machine is None else plots.roof_that_ran(device, machine)
     ids = [f"segment:{load.segment}" for load in loads]
-    note = f"Filled marks were measured on {places}." if places and (there or ran) else "Run adds measurements."
+    marks = f"Filled marks were measured on {places}." if places and (there or ran) else "Run adds measurements."
     if places and not there and ran is None:
-        note = f"Measurements on {places} are only in the table, because the roof is not known."
+        marks = f"Measurements on {places} are only in the table, because the roof is not known."
     about = (
-        f"{note} Operations are counted: one per element, two per multiply-add. Hollow marks are on the roof: by its "
+        f"{marks} Operations are counted: one per element, two per multiply-add. Hollow marks are on the roof: by its "
         f"data sheet, {device.name} cannot run a faster kernel."
     )
     if ran is not None:
@@ -61,8 +61,8 @@ def roofline(
     )
     if ran is not None:
         drawn += plots.roofline_svg(loads, ran, before=before, pairs=pairs, style=False)
-    table = to_html(_table(plots.load_table(loads, device, pairs, ran=ran, place=place(places)), ids=ids))
-    return _beside(drawn, table + to_html(_note(about)))
+    numbers = to_html(_table(plots.load_table(loads, device, pairs, ran=ran, place=place(places)), ids=ids))
+    return _beside(drawn, numbers + to_html(note(about)))
 
 
 def time_line(plan: EditablePlan, view: ViewModel, timed: Iterable[Any], *, fixed: bool = False) -> str:
@@ -73,7 +73,7 @@ def time_line(plan: EditablePlan, view: ViewModel, timed: Iterable[Any], *, fixe
     lines = time_lines(plan, timed)
     how = "fl.report(plans, path, fl.time(plans, inputs)) adds measured times." if fixed else "Press Run to measure it."
     if not lines:
-        return to_html(_note(f"This plan has no predicted times. {how}"))
+        return to_html(note(f"This plan has no predicted times. {how}"))
     about = (
         "A gap is the time before a kernel starts: its launch, or the pause after the previous kernel. The times of "
         "segments and gaps add up to the total"
@@ -91,7 +91,7 @@ def time_line(plan: EditablePlan, view: ViewModel, timed: Iterable[Any], *, fixe
     ids = [f"segment:{segment.index}" for segment in view.segments]
     return _beside(
         time_line_svg(lines, style=False),
-        to_html(_table(time_table(view.segments, lines), ids=ids)) + to_html(_note(about)),
+        to_html(_table(time_table(view.segments, lines), ids=ids)) + to_html(note(about)),
     )
 
 
@@ -103,12 +103,12 @@ def memory(plan: EditablePlan, view: ViewModel) -> str:
         f"The tensors occupy at most {bytes_label(peak.total)}, while S{peak.segment} runs. A tensor between segments "
         "is freed after its last reader; inputs and outputs stay in memory. A view takes no memory of its own."
     )
-    table = passage_table(plan).with_names(view.called)
+    crossing = passage_table(plan).with_names(view.called)
     makers = {name: n.id for n in view.nodes if n.kind == "op" for name in n.tensors}
     ids = [makers.get(passage.tensor, "") for passage in passages(plan)]
     caption = "Tensors between segments, the most costly first"
-    words = to_html(_table(table, ids=ids, caption=caption)) if table.rows else to_html(_note("No tensor crosses."))
-    return _beside(plots.memory_svg(plan, style=False), words + to_html(_note(about)))
+    words = _table(crossing, ids=ids, caption=caption) if crossing.rows else note("No tensor crosses.")
+    return _beside(plots.memory_svg(plan, style=False), to_html(words) + to_html(note(about)))
 
 
 def layouts(plan: EditablePlan, view: ViewModel) -> str:
@@ -116,7 +116,7 @@ def layouts(plan: EditablePlan, view: ViewModel) -> str:
     boundaries = plan.layouts() if hasattr(plan, "layouts") else ()
     shown = view_layouts(boundaries)
     if not shown:
-        return to_html(_note("This plan has no information about layouts."))
+        return to_html(note("This plan has no information about layouts."))
     about = (
         "Each order lists the axes of a tensor, the axis that varies slowest in memory first. The columns are the "
         "order that the definition requires, the order that nvFuser's pass infers (hint), the natural order of the "
@@ -124,15 +124,15 @@ def layouts(plan: EditablePlan, view: ViewModel) -> str:
         "it. The cost counts the bytes that segments access across the rows of memory."
     )
     makers = {name: n.id for n in view.nodes if n.kind == "op" for name in n.tensors}
-    table = _table(layout_table(shown), ids=[makers.get(layout.tensor, "") for layout in shown])
-    return to_html(table) + to_html(_note(about))
+    rows = _table(layout_table(shown), ids=[makers.get(layout.tensor, "") for layout in shown])
+    return to_html(rows) + to_html(note(about))
 
 
 def passes(plan: EditablePlan, view: ViewModel) -> str:
     """Return the steps before the cut: those that changed something as two graphs side by side, then the others."""
     rows = view_steps(plan)
     if not rows:
-        return to_html(_note("This plan has no record of its passes."))
+        return to_html(note("This plan has no record of its passes."))
     changed = [step for step in rows if step.outcome == CHANGED]
     nodes = {name: n.id for n in view.nodes if n.kind == "op" for name in n.tensors}
     items = [_step(step, nodes, shown=len(changed) <= _MOST_OPEN or n == 0) for n, step in enumerate(changed)]
@@ -147,7 +147,7 @@ def passes(plan: EditablePlan, view: ViewModel) -> str:
         f"Before the cut, {len(changed)} of {plural(len(rows), 'step')} changed the fusion, in this order. Lines are "
         "removed (−), added (+), or rewritten with a result of the same name (≠)."
     )
-    return to_html(_note(head)) + to_html(element("ol", *items, *others, css="fx-decisions"))
+    return to_html(note(head)) + to_html(element("ol", *items, *others, css="fx-decisions"))
 
 
 def _step(step: PassView, nodes: Mapping[str, str], *, shown: bool) -> Element:
@@ -175,12 +175,10 @@ def certificate(proof: Mapping[str, Any], *, searching: bool, exists: bool) -> s
     """Return a certificate, or the button that asks for it; ``exists`` says whether it is that of the plan on show."""
     if searching:
         status = element("p", "Searching … You can continue to work.", css="fx-empty")
-        stop = json_text({"type": "stop"})
-        cancel = element("button", "Cancel the search", css="fx-button", type="button", data_send=stop)
+        cancel = button("Cancel the search", {"type": "stop"})
         return to_html(status) + to_html(element("div", cancel, css="fx-actions"))
     if not exists:
-        send = json_text({"type": "certificate"})
-        ask = element("button", "Search for a cheaper plan", css="fx-button", type="button", data_send=send)
+        ask = button("Search for a cheaper plan", {"type": "certificate"})
         about = "Searches for a plan with a lower cost in bytes and launches, or proves that there is none."
         return to_html(element("p", about, css="fx-empty")) + to_html(element("div", ask, css="fx-actions"))
     if proof.get("problem"):
@@ -188,7 +186,7 @@ def certificate(proof: Mapping[str, Any], *, searching: bool, exists: bool) -> s
     costs = [element("span", element("b", cost), f" {text}") for cost, text in proof["costs"]]
     model = element("span", proof["model"], css="fx-note")
     parts = [element("p", element("b", proof["status"]), *costs, model, css="fx-verdict")]
-    parts += [element("p", note, css="fx-note") for note in proof.get("notes", ())]
+    parts += [note(text) for text in proof.get("notes", ())]
     rows = (("What the cheaper plan saves, and why this one does not", "missed"), ("What every plan pays", "terms"))
     for title, key in rows:
         if proof[key]:
@@ -215,29 +213,24 @@ def comparison(
     amounts = amounts.with_ratios([header.hash for _, header in headers])
     peers = [(row.plan, *amounts.peer_cells(row), "", "", "", "not a plan") for row in amounts.peers]
     numbers = (*amounts.columns, "segments", "moved", "crossing")  # with what decides beside the name
-    table = Table(
+    everything = Table(
         columns=("plan", *numbers, "schedulers"),
         rows=(*(_numbers(_name_list(words), shown_view, amounts) for words, shown_view in rows), *peers),
         numeric=frozenset(numbers),
         strong=frozenset({0}),
     )
     doubts = " ".join(amounts.doubts)  # one line, below which the table is in sight
-    all_plans = [*([_note(doubts)] if doubts else []), _table(table, caption="All plans")]
-    about = [to_html(_note(text)) for text in amounts.sentences(headers)]
+    all_plans = [*([note(doubts)] if doubts else []), _table(everything, caption="All plans")]
+    about = [to_html(note(text)) for text in amounts.sentences(headers)]
     buttons = [
-        element(
-            "button", words, css="fx-mode", type="button", data_send=json_text({"type": "compare", "with": key}),
-            aria_pressed=str(key == chosen).lower(),
-        )
+        button(words, {"type": "compare", "with": key}, css="fx-mode", on=key == chosen)
         for key, words in (("", "nothing"), *((key, words) for key, words, _ in plans))
     ]
     switch = element("div", *buttons, css="fx-switch", role="group", aria_label="Compare with")
-    everything = element(
-        "button", "Time all of these", css="fx-button", type="button", data_send=json_text({"type": "run_all"}),
-        title="Time every available plan in this table, and the same ops one by one",
-    )
+    title = "Time every available plan in this table, and the same ops one by one"
+    time_all = button("Time all of these", {"type": "run_all"}, title=title)
     label = element("span", "Colour the graph by what differs from")
-    parts = [] if fixed else [element("div", label, switch, everything, css="fx-filters")]
+    parts = [] if fixed else [element("div", label, switch, time_all, css="fx-filters")]
     if difference is not None:
         legend = (
             "Dashed ops share their segment with different ops; thick tensors cross only in this plan, dotted ones "
@@ -246,8 +239,8 @@ def comparison(
         nodes = {name: n.id for n in view.nodes if n.kind == "op" for name in n.tensors}
         changed_rows = difference.table()
         ids = [nodes.get(row[0].partition(" ")[0], "") for row in changed_rows.rows]
-        parts += [element("p", element("b", difference.headline)), _note(legend)]
-        changes = _table(changed_rows, ids=ids) if changed_rows.rows else _note("Both plans have the same segments.")
+        parts += [element("p", element("b", difference.headline)), note(legend)]
+        changes = _table(changed_rows, ids=ids) if changed_rows.rows else note("Both plans have the same segments.")
         below = "".join((*map(to_html, (changes, *all_plans)), *about))
         beside = _beside(diff_svg(difference, style=False), below)
         return "".join(map(to_html, parts)) + beside
@@ -279,31 +272,14 @@ def _numbers(words: str, view: ViewModel | None, amounts: Amounts) -> tuple[str,
     return words, *amounts.cells(header), str(header.segments), moved, crossing, counted
 
 
-def _table(table: Table, *, ids: Sequence[str] = (), caption: str = "") -> Element:
-    css = ["fx-num" if column in table.numeric else "" for column in table.columns]
-    heads = (element("th", column, css=kind, scope="col") for column, kind in zip(table.columns, css, strict=True))
-    rows = []
-    for n, row in enumerate(table.rows):
-        made = element("tr", *(element("td", cell, css=kind) for cell, kind in zip(row, css, strict=True)))
-        if n < len(ids) and ids[n]:
-            made.set("data-id", ids[n])
-            made.set("tabindex", "0")
-            made.set("class", "fx-row")
-        elif n in table.strong:
-            made.set("class", "fx-total")
-        rows.append(made)
-    parts = (element("caption", caption),) if caption else ()
-    body = element("table", *parts, element("thead", element("tr", *heads)), element("tbody", *rows), css="fx-table")
+def _table(shown: Table, *, ids: Sequence[str] = (), caption: str = "") -> Element:
+    body = table(shown.columns, shown.rows, numeric=shown.numeric, caption=caption, ids=ids, strong=shown.strong)
     reached = {} if any(ids) else {"tabindex": "0", "role": "group", "aria_label": caption or "Table"}  # or by its rows
     return element("div", body, css="fx-scroll", **reached)
 
 
 def _diff_line(line: str) -> Element:
     return element("span", f"{line}\n", css="fx-added" if line.startswith("+") else "fx-gone")
-
-
-def _note(text: str) -> Element:
-    return element("p", text, css="fx-note")
 
 
 def _beside(picture: str, words: str) -> str:

@@ -5,13 +5,13 @@ from dataclasses import replace
 from textwrap import shorten
 from typing import Any, Final
 
-from fuser_lab.files.json_text import json_text
 from fuser_lab.plan.code import REWRITINGS
 from fuser_lab.report.collapse import is_large
-from fuser_lab.report.markup import element, to_html
+from fuser_lab.report.markup import Child, element, to_html
 from fuser_lab.report.parts import crossing
 from fuser_lab.report.view_model import EdgeView, ViewModel
 from fuser_lab.segmentation.previews import EditPreview
+from fuser_lab_widgets.elements import button, note, table
 from fuser_lab_widgets.session import EditablePlan
 
 MOST: Final = 12  # edits in the ranked list
@@ -121,22 +121,17 @@ def best_html(best: tuple[EditPreview, ...] | None, number: int) -> str:
         return to_html(element("p", "Searching for edits that save time …", css="fx-empty"))
     if not best:
         text = "No single cut, glue, move or segment_set that was examined is predicted to make this plan faster."
-        return to_html(element("p", text, css="fx-note"))
+        return to_html(note(text))
     columns = ("", "edit", "segments", "moved", "predicted", "why")
     about = (
         "Legal edits that save time, best first; the sentence in the head is the first of them. Times are predicted "
         f"for the {best[0].device}."
     )
     rows = [_row(preview, number) for preview in best]
-    heads = (element("th", column, scope="col") for column in columns)
-    body = element("table", element("thead", element("tr", *heads)), element("tbody", *rows), css="fx-table")
-    return to_html(element("p", about, css="fx-note")) + to_html(element("div", body, css="fx-scroll"))
+    return to_html(note(about)) + to_html(element("div", table(columns, rows), css="fx-scroll"))
 
 
-def _row(preview: EditPreview, number: int) -> Any:
-    send = json_text({"type": "edit", "edit": [preview.edit[0], *preview.edit[1]], "plan": number})
-    label = f"Apply: {preview.name}"
-    button = element("button", "Apply", css="fx-button", type="button", data_send=send, aria_label=label)
-    why = " ".join(filter(None, (preview.times, preview.rule)))
-    cells = (preview.name, *preview.changes, why)
-    return element("tr", element("td", button), *(element("td", cell) for cell in cells))
+def _row(preview: EditPreview, number: int) -> Sequence[Child]:
+    event = {"type": "edit", "edit": [preview.edit[0], *preview.edit[1]], "plan": number}
+    apply = button("Apply", event, aria_label=f"Apply: {preview.name}")
+    return apply, preview.name, *preview.changes, " ".join(filter(None, (preview.times, preview.rule)))

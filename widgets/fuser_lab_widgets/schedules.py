@@ -6,10 +6,10 @@ from typing import Any, Final
 from xml.etree.ElementTree import Element
 
 from fuser_lab.errors import FuserLabError, InputError
-from fuser_lab.files.json_text import json_text
 from fuser_lab.ir.kernel_transforms import TEMPLATES
 from fuser_lab.ir.transform import Transform
 from fuser_lab.report.markup import element, to_html
+from fuser_lab_widgets.elements import button, note, table
 from fuser_lab_widgets.session import EditablePlan
 
 _MOST_LISTED: Final = 40  # segments with a button
@@ -31,7 +31,7 @@ def panel(plan: EditablePlan, chosen: int, number: int, *, ranked: bool = False)
         Whether other parameters are listed, in the order of their predicted times, which takes a second.
     """
     if not hasattr(plan, "with_schedule"):
-        return _note("This plan has no schedules.")
+        return to_html(note("This plan has no schedules."))
     chosen = min(chosen, len(plan.segments) - 1)
     segment: Any = plan.segments[chosen]
     event = {"type": "schedule", "segment": chosen, "plan": number}
@@ -39,12 +39,12 @@ def panel(plan: EditablePlan, chosen: int, number: int, *, ranked: bool = False)
     try:
         schedule = segment.schedule
     except FuserLabError as error:
-        return to_html(element("div", *parts)) + _note(str(error))
+        return to_html(element("div", *parts)) + to_html(note(str(error)))
     is_edited = segment.edit is not None
-    parts.append(element("p", f"{len(schedule.transforms)} steps. {_about(segment)}", css="fx-note"))
-    parts += [element("p", _sentence(reason), css="fx-note") for reason in schedule.reasons]
+    parts.append(note(f"{len(schedule.transforms)} steps. {_about(segment)}"))
+    parts += [note(_sentence(reason)) for reason in schedule.reasons]
     if is_edited:
-        back = _button("Return to the automatic kernel", event | {"given": False})
+        back = button("Return to the automatic kernel", event | {"given": False})
         parts.append(element("div", back, css="fx-actions"))
     if not segment.loops:
         parts.append(_ranking(segment, event, ranked=ranked))
@@ -60,19 +60,17 @@ def panel(plan: EditablePlan, chosen: int, number: int, *, ranked: bool = False)
 def _ranking(segment: Any, event: dict[str, Any], *, ranked: bool) -> Element:
     """Return the first nest's candidates, predicted fastest first, or a button that asks for them."""
     if not ranked:
-        return element("div", _button("Rank other parameters", event | {"rank": True}), css="fx-actions")
+        return element("div", button("Rank other parameters", event | {"rank": True}), css="fx-actions")
     ranking = segment.candidates()
-    heads = element("tr", *(element("th", name, scope="col") for name in ("parameters", "predicted ratio", "")))
     rows = [
-        element(
-            "tr", element("td", element("code", candidate.text)), element("td", candidate.ratio_text, css="fx-num"),
-            element("td", _button("Use", event | {"nest": 0, "values": dict(candidate.values)})),
+        (
+            element("code", candidate.text), candidate.ratio_text,
+            button("Use", event | {"nest": 0, "values": dict(candidate.values)}),
         )
         for candidate in ranking.ranked[:_MOST_RANKED]
     ]
-    table = element("table", element("caption", ranking.note), element("thead", heads), element("tbody", *rows))
-    table.set("class", "fx-table")
-    return element("div", table, css="fx-scroll")
+    columns = ("parameters", "predicted ratio", "")
+    return element("div", table(columns, rows, numeric=columns[1:2], caption=ranking.note), css="fx-scroll")
 
 
 def _about(segment: Any) -> str:
@@ -116,7 +114,7 @@ def _with_number(value: object, number: int) -> Any:
 def _segments(plan: EditablePlan, chosen: int, number: int) -> Element:
     buttons = []
     for segment in plan.segments[:_MOST_LISTED]:
-        made = _button(f"S{segment.index}", {"type": "schedule", "segment": segment.index, "plan": number})
+        made = button(f"S{segment.index}", {"type": "schedule", "segment": segment.index, "plan": number})
         made.set("aria-pressed", "true" if segment.index == chosen else "false")
         buttons.append(made)
     return element("div", *buttons, css="fx-actions", role="group", aria_label="Segment")
@@ -125,10 +123,10 @@ def _segments(plan: EditablePlan, chosen: int, number: int) -> Element:
 def _step(place: int, transform: Transform, nest: str, event: dict[str, Any], meaning: str) -> Element:
     change = {"type": "schedule", **event, "step": place}
     buttons = [
-        _button(f"{name} {other}", {**change, "factor": other, "name": name})
+        button(f"{name} {other}", {**change, "factor": other, "name": name})
         for name, value in _numbers(transform) for other in (value // 2, value * 2) if 0 < other != value
     ]
-    buttons.append(_button("Leave out", change | {"factor": None}))
+    buttons.append(button("Leave out", change | {"factor": None}))
     inside = element("div", *buttons, css="fx-actions")
     nested = element("pre", nest, css="fx-code", tabindex="0", aria_label=f"Loop nest after step {place + 1}")
     said = f"{transform}  # {meaning}" if meaning else str(transform)
@@ -144,13 +142,5 @@ def _numbers(transform: Transform) -> list[tuple[str, int]]:
     return [(name, value) for name, value in arguments if isinstance(value, int) and not isinstance(value, bool)]
 
 
-def _button(text: str, event: dict[str, Any]) -> Element:
-    return element("button", text, css="fx-button", type="button", data_send=json_text(event))
-
-
 def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:].removesuffix('.')}."
-
-
-def _note(text: str) -> str:
-    return to_html(element("p", text, css="fx-note"))
