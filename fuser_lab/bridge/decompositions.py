@@ -27,7 +27,7 @@ NAMES = """
     cudnn_batch_norm cudnn_batch_norm_backward deg2rad diag diag_embed diagonal_backward diagonal_copy dist dot
     elu_backward empty_like expand_as expand_copy fill floor_divide frexp gelu_backward glu glu_backward
     grid_sampler_2d hann_window hardshrink hardsigmoid hardsigmoid_backward hardswish hardswish_backward
-    hardtanh_backward heaviside hinge_embedding_loss huber_loss huber_loss_backward hypot im2col isin l1_loss ldexp
+    hardtanh_backward heaviside hinge_embedding_loss huber_loss huber_loss_backward im2col isin l1_loss ldexp
     leaky_relu_backward lerp linalg_cross linalg_vector_norm linspace log_sigmoid_backward log_sigmoid_forward
     logaddexp logaddexp2 logit logit_backward logspace logsumexp margin_ranking_loss masked_fill
     miopen_batch_norm_backward mish mish_backward mse_loss mse_loss_backward multi_margin_loss
