@@ -36,7 +36,7 @@ NAMES = """
     native_layer_norm native_layer_norm_backward new_full new_ones new_zeros nll_loss2d_backward nll_loss2d_forward
     nll_loss_backward nll_loss_forward norm ones pairwise_distance permute_copy pixel_shuffle pixel_unshuffle prelu
     rad2deg reflection_pad1d reflection_pad2d reflection_pad3d renorm repeat replication_pad1d replication_pad2d
-    replication_pad3d resize_as roll rot90 rrelu_with_noise_backward select_scatter selu
+    replication_pad3d resize_as roll rot90 rrelu_with_noise_backward selu
     sigmoid_backward silu_backward sinc smooth_l1_loss smooth_l1_loss_backward soft_margin_loss
     soft_margin_loss_backward softplus softplus_backward softshrink special_entr special_log_ndtr special_ndtr
     special_xlog1py square squeeze_copy std std_mean t_copy take tanh_backward threshold threshold_backward trace
