@@ -83,7 +83,8 @@ def _part_of(node: Node, numbers: Sequence[Any], *, removed: bool) -> _Part | No
     if removed:
         place = numbers[1] % sizes[axis]
         return _Part(axis, range(place, place + 1), removed=True)
-    places = range(sizes[axis])[slice(*numbers[1:]) if numbers[1:] else slice(None)]
+    start, stop, step = [*numbers[1:], None, None, None][:3]
+    places = range(sizes[axis])[start:stop:step]
     return _Part(axis, places, removed=False) if places else None
 
 
