@@ -27,7 +27,7 @@ NAMES = """
     cudnn_batch_norm cudnn_batch_norm_backward deg2rad diag diag_embed diagonal_backward diagonal_copy dist dot
     elu_backward empty_like expand_as expand_copy fill floor_divide frexp gelu_backward glu glu_backward
     grid_sampler_2d hann_window hardshrink hardsigmoid hardsigmoid_backward hardswish hardswish_backward
-    hardtanh_backward heaviside hinge_embedding_loss huber_loss huber_loss_backward hypot im2col isin l1_loss ldexp
+    hardtanh_backward heaviside hinge_embedding_loss huber_loss huber_loss_backward im2col isin l1_loss ldexp
     leaky_relu_backward lerp linalg_cross linalg_vector_norm linspace log_sigmoid_backward log_sigmoid_forward
     logaddexp logaddexp2 logit logit_backward logspace logsumexp margin_ranking_loss masked_fill
     miopen_batch_norm_backward mish mish_backward mse_loss mse_loss_backward multi_margin_loss
@@ -36,7 +36,7 @@ NAMES = """
     native_layer_norm native_layer_norm_backward new_full new_ones new_zeros nll_loss2d_backward nll_loss2d_forward
     nll_loss_backward nll_loss_forward norm ones pairwise_distance permute_copy pixel_shuffle pixel_unshuffle prelu
     rad2deg reflection_pad1d reflection_pad2d reflection_pad3d renorm repeat replication_pad1d replication_pad2d
-    replication_pad3d resize_as roll rot90 rrelu_with_noise_backward select_scatter selu
+    replication_pad3d resize_as roll rot90 rrelu_with_noise_backward selu
     sigmoid_backward silu_backward sinc smooth_l1_loss smooth_l1_loss_backward soft_margin_loss
     soft_margin_loss_backward softplus softplus_backward softshrink special_entr special_log_ndtr special_ndtr
     special_xlog1py square squeeze_copy std std_mean t_copy take tanh_backward threshold threshold_backward trace

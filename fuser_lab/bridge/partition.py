@@ -35,6 +35,7 @@ from fuser_lab.bridge.traced import (
     without_modes,
     writes,
 )
+from fuser_lab.bridge.written_parts import shorten_writes
 from fuser_lab.segmentation.components import components
 from fuser_lab.targets import has_own_memory, is_on_host
 
@@ -95,6 +96,7 @@ def prepare(gm: Any) -> tuple[Node, ...]:
     join_sums(gm.graph)
     gather_operands(gm.graph)
     read_operands_of_cats(gm.graph)
+    shorten_writes(gm.graph)
     join_scatters(gm.graph)
     broadcast_fills(gm)
     return section_starts(gm.graph.nodes)

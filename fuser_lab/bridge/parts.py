@@ -58,15 +58,9 @@ def read_operands_of_cats(graph: Any, results: int | None = None) -> None:
     gradients, which may have any. No argument is read that the graph writes.
     """
     cats = graph.find_nodes(op="call_function", target=torch_for("fuser_lab.bridge").ops.aten.cat.default)
-    if not cats or any(writes(node) and not is_write_back(node) for node in graph.nodes):
+    if not cats or (written := written_storages(graph)) is None:
         return
-    written = {place for node in graph.nodes if is_write_back(node) for place in storages_of(node.args[0])}
-    (output,) = graph.find_nodes(op="output")
-    strided = graph.find_nodes(op="call_function", target=torch_for("fuser_lab.bridge").ops.aten.as_strided.default)
-    fixed = {
-        place for node in (*output.args[0][:results], *(node.args[0] for node in strided))
-        if hasattr(node, "meta") for place in storages_of(node)
-    }
+    fixed = {place for node in fixed_nodes(graph, results) for place in storages_of(node)}
     for cat in cats:
         if cat.kwargs or not shape_of(cat) or not cat.meta["val"].is_contiguous():
             continue
@@ -80,6 +74,21 @@ def read_operands_of_cats(graph: Any, results: int | None = None) -> None:
             part.replace_all_uses_with(_read(part, operand, places))
             graph.erase_node(part)
         graph.erase_node(cat)
+
+
+def written_storages(graph: Any) -> frozenset[int] | None:
+    """Return the storages of the arguments to which a graph copies results; None if it writes otherwise."""
+    if any(writes(node) and not is_write_back(node) for node in graph.nodes):
+        return None
+    return frozenset(place for node in graph.nodes if is_write_back(node) for place in storages_of(node.args[0]))
+
+
+def fixed_nodes(graph: Any, results: int | None = None) -> list[Node]:
+    """Return the first results of a graph, by default all, and the tensors that are read by strides."""
+    (output,) = graph.find_nodes(op="output")
+    strided = graph.find_nodes(op="call_function", target=torch_for("fuser_lab.bridge").ops.aten.as_strided.default)
+    nodes = (*output.args[0][:results], *(node.args[0] for node in strided))
+    return [node for node in nodes if hasattr(node, "meta")]
 
 
 def _source_of(part: Node, cat: Node) -> tuple[Node, tuple[int, int, int]] | None:

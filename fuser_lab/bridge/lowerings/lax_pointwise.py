@@ -5,7 +5,16 @@ Operands of a primitive have one dtype and the result's shape; a 0-d value that 
 
 from typing import Any
 
-from fuser_lab.bridge.lowerings.registry import DTYPES, Call, Emitter, TracedTensor, by_op, in_its_own_dtype, primitive
+from fuser_lab.bridge.lowerings.registry import (
+    DTYPES,
+    Call,
+    Emitter,
+    TracedTensor,
+    by_op,
+    in_its_own_dtype,
+    primitive,
+    whole_power,
+)
 from fuser_lab.definition.handles import Tensor
 from fuser_lab.dtypes import DataType
 
@@ -45,17 +54,6 @@ def _round(to: Emitter, x: Any) -> Any:
     return ops.where(ops.signbit(x), ops.neg(up), up)
 
 
-def _power(to: Emitter, x: Any, exponent: int) -> Any:
-    """Return a power by repeated squaring, as in XLA."""
-    power, square = None, x
-    while exponent:
-        if exponent & 1:
-            power = square if power is None else to.ops.mul(power, square)
-        exponent >>= 1
-        square = to.ops.mul(square, square) if exponent else square
-    return power
-
-
 def _inverted_ints(call: Call) -> str | None:
     return "it is a negative power of integers" if call.option("y") < 0 and not call.result.is_float else None
 
@@ -63,11 +61,7 @@ def _inverted_ints(call: Call) -> str | None:
 @primitive("integer_pow", refuse=_inverted_ints)
 def _integer_pow(to: Emitter, x: Any) -> Any:
     exponent = to.call.option("y")
-    if exponent == 0:
-        return to.full(to.call.result.shape, 1.0 if x.dtype.is_float else 1, x.dtype)
-    wide = to.cast(x, x.dtype.compute) if x.dtype.is_float else x
-    power = _power(to, wide, abs(exponent))
-    power = to.ops.set(power) if power is x else power
+    power = whole_power(to, to.cast(x, x.dtype.compute) if x.dtype.is_float else x, abs(exponent))
     return to.ops.truediv(1.0, power) if exponent < 0 else power
 
 

@@ -17,6 +17,7 @@ from fuser_lab.bridge.lowerings.registry import (
     by_op,
     in_its_own_dtype,
     lowering,
+    whole_power,
 )
 from fuser_lab.dtypes import DataType, Kind
 from fuser_lab.targets import has_own_memory, is_on_host
@@ -223,12 +224,17 @@ def _fmod(to: Emitter, x: Any, y: Any) -> Any:
     return to.ops.fmod(*_rounded_operands(to, x, y))
 
 
-def _whole_powers(call: Call) -> str | None:
-    return None if call.result.is_float else "it is a power of integers"
+def _powers(call: Call) -> str | None:
+    exponent = call.args[1]
+    if call.result.is_float or (type(exponent) is int and exponent >= 0 and isinstance(call.args[0], TracedTensor)):
+        return None
+    return "it is a power of integers whose exponent is no number, or negative"
 
 
-@lowering("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar", refuse=_whole_powers)
+@lowering("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar", refuse=_powers)
 def _pow(to: Emitter, x: Any, y: Any) -> Any:
+    if not to.dtype.is_float:
+        return whole_power(to, to.cast(x, to.dtype), y)
     a, b = _rounded_operands(to, x, y)
     if not isinstance(b, float):
         return to.ops.pow(a, b)
@@ -238,6 +244,18 @@ def _pow(to: Emitter, x: Any, y: Any) -> Any:
         square = to.ops.mul(a, a)
         return square if b == 2.0 else to.ops.mul(square, a)
     return to.ops.sqrt(a) if b == 0.5 else to.ops.pow(a, b)
+
+
+@lowering("aten.hypot.default")
+def _hypot(to: Emitter, x: Any, y: Any) -> Any:
+    ops, dtype = to.ops, to.dtype.compute
+    a, b = (ops.abs(to.cast(value, dtype)) for value in (x, y))
+    large, small = ops.maximum(a, b), ops.minimum(a, b)
+    ratio = ops.truediv(small, large)  # at most 1, so no square overflows
+    length = ops.mul(large, ops.sqrt(ops.add(1.0, ops.mul(ratio, ratio))))
+    # Infinities have no ratio, and neither have zeros; beside NaN, an infinity is still the longer side.
+    length = ops.where(ops.eq(large, 0.0), large, length)
+    return ops.where(ops.logical_or(ops.isinf(a), ops.isinf(b)), math.inf, length)
 
 
 for _name in ("maximum", "minimum", "atan2", "nextafter", "gcd"):

@@ -171,6 +171,19 @@ def by_op(name: str) -> Lower:
     return lambda to, *operands: getattr(to.ops, name)(*operands)
 
 
+def whole_power(to: "Emitter", x: Any, exponent: int) -> Any:
+    """Return a power by repeated squaring, as in XLA; of integers, it is the low bits."""
+    if exponent == 0:
+        return to.full(to.call.result.shape, 1.0 if x.dtype.is_float else 1, x.dtype)
+    power, square = None, x
+    while exponent:
+        if exponent & 1:
+            power = square if power is None else to.ops.mul(power, square)
+        exponent >>= 1
+        square = to.ops.mul(square, square) if exponent else square
+    return to.ops.set(x) if power is x else power
+
+
 def _of_tensors(lower: Lower) -> Lower:
     """Return a lowering that gets tensors without axes in place of numbers."""
     def lower_tensors(to: "Emitter", *operands: Any) -> Any:

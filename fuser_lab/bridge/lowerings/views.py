@@ -358,15 +358,22 @@ def _slice_scatter(
 
 def _set_slice(to: Emitter, x: Any, source: Any, axis: int, first: int, last: int, step: int) -> Any:
     """Return ``x`` with ``x[first:last:step]`` along an axis replaced."""
-    ops, size = to.ops, to.shape(x)[axis]
-    off = ops.sub(to.places(size), first)
-    written = ops.logical_and(
-        ops.eq(ops.remainder(off, step), 0), ops.logical_and(ops.ge(off, 0), ops.lt(off, last - first)),
-    )
-    place = ops.minimum(ops.maximum(ops.div(off, step), 0), to.shape(source)[axis] - 1)
-    spread = ops.index_select(source, place, axis)
-    shape = [size if at == axis else 1 for at in range(x.ndim)]
-    return ops.where(to.reshape(written, shape), spread, x)
+    ops, size, count = to.ops, to.shape(x)[axis], to.shape(source)[axis]
+    at = to.places(size)
+    off = ops.sub(at, first) if first else at
+    written = ops.eq(ops.remainder(off, step), 0)
+    place = ops.div(off, step)
+    if first >= step:
+        written, place = ops.logical_and(written, ops.ge(at, first)), ops.maximum(place, 0)
+    if size - first > count * step:
+        written, place = ops.logical_and(written, ops.lt(at, last)), ops.minimum(place, count - 1)
+    shape = [size if other == axis else 1 for other in range(x.ndim)]
+    return ops.where(to.reshape(written, shape), ops.index_select(source, place, axis), x)
+
+
+@lowering("aten.select_scatter.default")
+def _select_scatter(to: Emitter, x: Any, source: Any, dim: int, index: int) -> Any:
+    return _set_place(to, x, to.cast(source, to.dtype), to.shape(x), dim, index)
 
 
 # Gradients of parts, which are zero elsewhere
@@ -382,7 +389,12 @@ def _slice_gradient(to: Emitter, gradient: Any, sizes: Any, dim: int, start: int
 
 @lowering("aten.select_backward.default")
 def _select_gradient(to: Emitter, gradient: Any, sizes: Any, dim: int, index: int) -> Any:
+    return _set_place(to, 0, gradient, sizes, dim, index)
+
+
+def _set_place(to: Emitter, x: Any, source: Any, sizes: Any, dim: int, index: int) -> Any:
+    """Return ``x``, a number or a tensor of some sizes, with its elements at one place of an axis replaced."""
     axis = axis_of(dim, len(sizes))
     at = to.reshape(to.places(sizes[axis]), [size if place == axis else 1 for place, size in enumerate(sizes)])
-    spread = to.expand(to.ops.broadcast(gradient, [place == axis for place in range(len(sizes))]), sizes)
-    return to.ops.where(to.expand(to.ops.eq(at, index % sizes[axis]), sizes), spread, 0)
+    spread = to.expand(to.ops.broadcast(source, [place == axis for place in range(len(sizes))]), sizes)
+    return to.ops.where(to.expand(to.ops.eq(at, index % sizes[axis]), sizes), spread, x)
