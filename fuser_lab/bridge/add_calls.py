@@ -12,7 +12,7 @@ from fuser_lab.bridge.decompositions import is_named
 from fuser_lab.bridge.gpu_scatters import add_kernel, refusal
 from fuser_lab.bridge.partition import ADDED, Left
 from fuser_lab.bridge.requirement import torch_for
-from fuser_lab.bridge.scatters import Scatter, is_filled, may_add_over, number_of, scatter_of
+from fuser_lab.bridge.scatters import Scatter, is_filled, may_add_over, number_of, op_of, scatter_of
 from fuser_lab.bridge.torch_region import with_strides
 from fuser_lab.bridge.traced import Node, tensor_of
 from fuser_lab.errors import FuserLabError, RegionWarning, warn
@@ -104,14 +104,15 @@ def add_calls(left: Sequence[Left], by_torch: frozenset[str]) -> tuple[AddCalls,
     scatters: dict[Node, Scatter] = {}
     told: list[Left] = []
     for each in left:
-        scatter = None if is_named(each.op, by_torch) else scatter_of(each.node)
+        op = op_of(each.node)
+        scatter = None if is_named(op, by_torch) else scatter_of(each.node)
         reason = each.reason
         if scatter is not None and has_own_memory(scatter.target.device):
             refused = refusal(scatter)
             if refused is None:
                 scatters[each.node] = scatter
             reason = ADDED if refused is None else f"{reason}; {refused}"
-        told.append(replace(each, reason=reason))
+        told.append(replace(each, op=op, reason=reason))
     calls = {
         node: AddCall(node, scatter, over_start=_is_over_start(scatter, scatter.start, scatters))
         for node, scatter in scatters.items()

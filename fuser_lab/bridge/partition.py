@@ -19,7 +19,7 @@ from fuser_lab.bridge.pools import forget_offsets, use_offsets
 from fuser_lab.bridge.repeated_elements import views_for_repeats
 from fuser_lab.bridge.repeats import merge_calls
 from fuser_lab.bridge.requirement import torch_for
-from fuser_lab.bridge.scatters import broadcast_fills, join_scatters
+from fuser_lab.bridge.scatters import broadcast_fills, join_scatters, read_narrow_positions
 from fuser_lab.bridge.traced import (
     SYMBOLIC,
     Node,
@@ -99,6 +99,7 @@ def prepare(gm: Any) -> tuple[Node, ...]:
     shorten_writes(gm.graph)
     join_scatters(gm.graph)
     broadcast_fills(gm)
+    read_narrow_positions(gm.graph)
     return section_starts(gm.graph.nodes)
 
 

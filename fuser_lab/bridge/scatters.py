@@ -10,9 +10,10 @@ from typing import Any
 from numpy import broadcast_shapes
 
 from fuser_lab.bridge.lowerings import TracedTensor
-from fuser_lab.bridge.lowerings.registry import axis_of
+from fuser_lab.bridge.lowerings.registry import DTYPES, axis_of
+from fuser_lab.bridge.lowerings.views import ALIASES
 from fuser_lab.bridge.requirement import torch_for
-from fuser_lab.bridge.traced import Node, target_of, tensor_of, traced_tensor
+from fuser_lab.bridge.traced import Node, has_symbol, insert_call, target_of, tensor_of, traced_tensor
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.scalar import Number
 from fuser_lab.ir.term import Const, Term, cast
@@ -74,18 +75,26 @@ def scatter_of(node: Node) -> Scatter | None:
 
     The tensors are on one device, and none of them is empty.
     """
-    reader = _READERS.get(target_of(node)) if node.op == "call_function" else None
+    at_any, name = node.target is write_at, op_of(node)
+    args = node.args[2:] if at_any else node.args
+    reader = _READERS.get(name) if node.op == "call_function" else None
     target = traced_tensor(node.meta.get("val")) if reader is not None else None
     if reader is None or target is None or not target.size or not target.shape:
         return None
     operands = [traced_tensor(operand.meta.get("val")) for operand in node.all_input_nodes]
     if any(operand is None or not operand.size or operand.device != target.device for operand in operands):
         return None
-    scatter = reader(node, target, *node.args, **node.kwargs)
-    if scatter is None or any(tensor_of(each.node).dtype not in INDEX_DTYPES for each in scatter.positions):
+    scatter = reader(name, target, *args, **node.kwargs)
+    dtypes = INDEX_DTYPES | _NARROW if at_any else INDEX_DTYPES
+    if scatter is None or any(tensor_of(each.node).dtype not in dtypes for each in scatter.positions):
         return None
     sources = [value for value in (scatter.source, scatter.start) if is_read(value)]
     return scatter if all(tensor_of(value).dtype == target.dtype for value in sources) else None
+
+
+def op_of(node: Node) -> str:
+    """Return the name of the op of a node; of `write_at` that of the write."""
+    return str(node.args[0]) if node.target is write_at else target_of(node)
 
 
 def is_read(value: Node | Number | Counted) -> bool:
@@ -191,6 +200,59 @@ def _adds_to_zeros(node: Node) -> bool:
 _VIEWS = frozenset({"aten.view.default", "aten.reshape.default", "aten._unsafe_view.default"})
 
 
+def write_at(op: Callable[..., Any], place: int, *args: Any, **kwargs: Any) -> Any:
+    """Return what a write at positions returns; positions, which are the argument at a place, are any integers."""
+    positions = args[place]
+    listed = isinstance(positions, list | tuple)
+    wide = [each if each is None else each.long() for each in positions] if listed else positions.long()
+    return op(*args[:place], wide, *args[place + 1 :], **kwargs)
+
+
+def read_narrow_positions(graph: Any) -> None:
+    """Let writes at positions read integers that are only cast for them, since torch's ops take no narrow ones."""
+    for node in list(graph.nodes):
+        place = _POSITIONS.get(target_of(node)) if node.op == "call_function" else None
+        if place is None or has_symbol(node) or scatter_of(node) is None:
+            continue
+        positions = node.args[place]
+        is_list = isinstance(positions, list | tuple)
+        listed = list(positions) if is_list else [positions]
+        narrow = [each and _narrow(node, each) for each in listed]
+        if narrow != listed:
+            args = (*node.args[:place], narrow if is_list else narrow[0], *node.args[place + 1 :])
+            node.args, node.target = (node.target, place, *args), write_at
+    for node in reversed(graph.nodes):
+        if (target_of(node) in _CASTS or target_of(node) in ALIASES) and not node.users:
+            graph.erase_node(node)
+
+
+def _narrow(before: Node, positions: Node) -> Node:
+    """Return positions as they were before a cast to wider integers, behind the same views, or the positions."""
+    x, views = positions, list[Node]()
+    while target_of(x) in ALIASES and tensor_of(x).dtype == tensor_of(x.args[0]).dtype:
+        views.append(x)
+        x = x.args[0]
+    if target_of(x) not in _CASTS or has_symbol(x):
+        return positions
+    wide, narrow = tensor_of(x), tensor_of(x.args[0])
+    if narrow.dtype not in _NARROW | INDEX_DTYPES or (narrow.strides, narrow.device) != (wide.strides, wide.device):
+        return positions
+    if DTYPES[narrow.dtype].itemsize >= DTYPES[wide.dtype].itemsize:
+        return positions
+    made = x.args[0]
+    for view in reversed(views):
+        made = insert_call(before, view.target, (made, *view.args[1:]), **view.kwargs)
+    return made
+
+
+_NARROW = frozenset({"uint8", "int8", "int16"})  # integers that torch takes for positions nowhere, or for masks
+_CASTS = frozenset({"aten._to_copy.default", "prims.convert_element_type.default"})
+_POSITIONS = {  # the places of positions among arguments
+    "aten.index_put.default": 1, "aten.index_add.default": 2, "aten.scatter_add.default": 2, "aten.scatter.src": 2,
+    "aten.scatter.value": 2, "aten.embedding_dense_backward.default": 1,
+}
+
+
 def broadcast_fills(gm: Any) -> None:
     """Rewrite tensors of one number that are only added at positions, as ones are for counts, as broadcast scalars."""
     aten = torch_for("fuser_lab.bridge").ops.aten
@@ -216,7 +278,7 @@ _SOURCES = {  # the places of arguments that are added
 
 
 def _index_put(
-    node: Node, target: TracedTensor, x: Node, indices: Sequence[Any], values: Node, accumulate: bool = False,
+    _: str, target: TracedTensor, x: Node, indices: Sequence[Any], values: Node, accumulate: bool = False,
 ) -> Scatter | None:
     places = [place for place, each in enumerate(indices) if each is not None]
     rest = [axis for axis in range(len(target.shape)) if axis not in places]
@@ -248,13 +310,13 @@ def _steps_in(tensor: TracedTensor, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _index_add(
-    node: Node, target: TracedTensor, x: Node, dim: int, places: Node, source: Node, alpha: Number = 1,
+    _: str, target: TracedTensor, x: Node, dim: int, places: Node, source: Node, alpha: Number = 1,
 ) -> Scatter | None:
     return _along(target, "index_add", x, dim, places, source, "add") if alpha == 1 else None
 
 
 def _index_reduce(
-    node: Node, target: TracedTensor, x: Node, dim: int, places: Node, source: Node, reduce: str,
+    _: str, target: TracedTensor, x: Node, dim: int, places: Node, source: Node, reduce: str,
     include_self: bool = True,
 ) -> Scatter | None:
     return _along(target, "index_reduce", x, dim, places, source, _COMBINED.get(reduce)) if (
@@ -282,10 +344,10 @@ def _others(steps: Sequence[int], axis: int) -> tuple[int, ...]:
 
 
 def _scatter(
-    node: Node, target: TracedTensor, x: Node, dim: int, places: Node, source: Node | Number,
+    name: str, target: TracedTensor, x: Node, dim: int, places: Node, source: Node | Number,
     reduce: str | None = None, include_self: bool = True,
 ) -> Scatter | None:
-    op = target_of(node).split(".")[1]
+    op = name.split(".")[1]
     if not include_self or (reduce is not None and reduce not in _COMBINED):
         return None
     axis, traced = axis_of(dim, len(target.shape)), tensor_of(places)
@@ -302,7 +364,7 @@ def _scatter(
 
 
 def _embedding(
-    node: Node, target: TracedTensor, gradient: Node, places: Node, rows: int, padding: int, by_frequency: bool,
+    _: str, target: TracedTensor, gradient: Node, places: Node, rows: int, padding: int, by_frequency: bool,
 ) -> Scatter | None:
     if by_frequency:
         return None

@@ -70,6 +70,13 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]], list[s
     "a histogram of each row": (
         lambda i: torch.zeros(6, 700, dtype=torch.int64).scatter_add(1, i, torch.ones_like(i)),
         lambda: (ints(0, 700, 6, 9001),), ["fill", "add"], 2 / 6),
+    "a histogram of bytes of each row": (
+        lambda i: torch.zeros(6, 250, dtype=torch.int32).scatter_add(
+            1, i.long().view(6, -1), torch.ones(6, 9001, dtype=torch.int32)),
+        lambda: (ints(0, 250, 6, 9001, 1).byte(),), ["fill", "add"], 2),
+    "rows at narrow positions": (
+        lambda x, i, v: put(x, [i.long().t()], v), lambda: (floats(90, 100), ints(-90, 90, 7, 10).char(), floats(100)),
+        ["fill", "add"], 0),
     "slices of each row": (
         lambda x, i, v: x.scatter_add(1, i, v),
         lambda: (floats(5, 300, 6).half(), ints(0, 300, 5, 1000, 6), floats(5, 1000, 6).half()),
@@ -113,7 +120,10 @@ def test_kernels_add_as_torch_does_in_float64(name: str) -> None:
     function, make, launches, ratio = CASES[name]
     torch.manual_seed(0)
     inputs = make()
-    module = importlib.import_module("torch.fx.experimental.proxy_tensor").make_fx(function)(*inputs)
+    module = importlib.import_module("torch.fx.experimental.proxy_tensor").make_fx(
+        function, tracing_mode="fake")(*inputs)
+    scatters.read_narrow_positions(module.graph)
+    module.recompile()
     ((node, scatter),) = [(node, found) for node in module.graph.nodes if (found := scatter_of(node)) is not None]
     kernel = add_kernel(scatter, SMALL).kernel_ir
     (result,) = kernel.outputs
@@ -237,7 +247,7 @@ def test_counts_read_no_ones() -> None:
     (graph,) = bridge.last().graphs
     (call,) = graph.run._adds.of.values()
     assert (call.scatter.source, call.scatter.start) == (1, 0)
-    assert len(call.scatter.operands) == 1
+    assert [node.meta["val"].dtype for node in call.scatter.operands] == [torch.uint8], "positions are not cast"
     assert len(graph.run._adds.filled) == 3  # zeros, one, and the expanded one
 
 

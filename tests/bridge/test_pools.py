@@ -42,3 +42,23 @@ def test_a_training_step_keeps_offsets(window, layout):
     assert [tensor.dtype for tensor in read if tensor.shape[-2:] != x.shape[-2:]] == [torch.int8, torch.float32]
     assert not [tensor for tensor in read if tensor.shape == x.shape]
     assert "aten.max_pool2d_with_indices_backward.default" not in map(target_of, backward.traced.nodes)
+
+
+def test_gradients_of_overlapping_windows_are_in_regions():
+    torch = needs("torch")
+    import fuser_lab.torch as bridge
+
+    x, taper = torch.randn(2, 3, 6, 20), torch.rand(8)
+    torch._dynamo.reset()
+
+    def windows(given):
+        columns = torch.nn.functional.unfold(given.sin(), (3, 2), padding=(1, 0), stride=(1, 2))
+        return columns.tanh().sum(-1), (given.unfold(-1, 8, 3) * taper).relu()
+
+    def trained(function):
+        given = x.clone().requires_grad_()
+        return torch.autograd.grad([y.square().sum() for y in function(given)], given)
+
+    torch.testing.assert_close(trained(torch.compile(windows, backend="fuser_lab")), trained(windows))
+    _, backward = bridge.last().graphs
+    assert {left.op for left in backward.left} <= {"aten.view.default"}, "col2im and unfold_backward are in a region"
