@@ -403,14 +403,16 @@ class _Planner:
         return tuple(planned)
 
     def _columns_kept(self, part: _Part) -> _Nests:
-        """Return the only nest if a block keeps its columns on chip between passes."""
+        """Return the only nest if a block keeps its columns, or rows if these are adjacent, on chip between passes."""
         nests = part.nests()
         if isinstance(nests, Refused) or len(nests) != 1:
             return Refused("several nests read the columns")
         plan = self._nest(part, nests[0], 0)
         if isinstance(plan, Refused):
             return plan
-        return (plan,) if plan.schedule.kind is NestKind.BLOCK_KEPT_COLUMNS else Refused("columns do not fit on chip")
+        is_kept = plan.schedule.persistent and not plan.facts.space.is_walked_again
+        is_kept |= plan.schedule.kind is NestKind.BLOCK_KEPT_COLUMNS
+        return (plan,) if is_kept else Refused("columns do not fit on chip")
 
     def _separate_passes(self, part: _Part, number: int, notes: Sequence[str] = ()) -> _Nests:
         """Return nests that first store results of independent reductions in memory, then compute the rest."""

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.codegen.index_math import is_index
-from fuser_lab.codegen.samples import GLOBAL, Samples, Value, Whole, from_memory
+from fuser_lab.codegen.samples import GLOBAL, Samples, Value, Whole
 from fuser_lab.cost.device import LINE_BYTES, SECTOR_BYTES, WARP
 from fuser_lab.cost.kernel_time import KernelFeatures
 from fuser_lab.cost.traffic import traffic
@@ -322,7 +322,8 @@ class _Walk(Samples):
         self._seen.clear()
 
     def _if(self, statement: ir.If) -> None:
-        condition, then, otherwise = self._term(statement.condition).numbers, statement.then, statement.otherwise
+        value, then, otherwise = self._term(statement.condition), statement.then, statement.otherwise
+        condition = None if value.gathered else value.numbers
         outer, turns = self._mask, self._turns
         # Loads are not hoisted out of a branch, unless it holds nothing else. In an unrolled loop, a condition that
         # neither threads nor blocks change is not a branch.
@@ -340,9 +341,7 @@ class _Walk(Samples):
         place = self._access(load.buffer, load.position, 1, 1, stored=False)
         if load.buffer.dtype.is_float and load.buffer.dtype.itemsize == 1:
             self._count("simple", _WIDENED * self._executions())
-        if place.numbers is None or not load.dtype.is_integral:
-            return Value(None, self._times)
-        return Value(from_memory(place.numbers), self._times, load.buffer.role in GLOBAL)
+        return self._element(load, place)._replace(inside=self._times)
 
     def _count_operation(self, term: Apply, inside: float) -> None:
         name, cost = _cost(term)

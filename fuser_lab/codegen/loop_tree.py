@@ -240,7 +240,8 @@ class _Walk(Samples):
     def _where(self, condition: Value, *, holds: bool) -> Iterator[bool]:
         outer = self._mask
         with super()._where(condition, holds=holds) as any_left:
-            is_certain = condition.numbers is not None and bool((self._mask == outer).all())
+            is_known = condition.numbers is not None and not condition.gathered
+            is_certain = is_known and bool((self._mask == outer).all())
             self._chosen.append(0 if is_certain else int(condition.inside))
             yield any_left
             self._chosen.pop()

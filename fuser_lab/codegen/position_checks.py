@@ -19,8 +19,8 @@ stores. Positions whose ranges are known to be within their axes have no conditi
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fuser_lab.codegen.kernel_ir import Block, If, Let, Loop, Missed, Statement, every_term, map_blocks, walk
-from fuser_lab.codegen.rewrites import made_of_data
+from fuser_lab.codegen.kernel_ir import Block, If, Let, Loop, Missed, Statement, map_blocks, walk
+from fuser_lab.codegen.rewrites import checked_positions
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var, select
 from fuser_lab.ir.transform import ParallelType
@@ -37,22 +37,16 @@ loop(
 
 def with_position_checks(body: Block) -> Block:
     """Return the statements of a phase, which tell the host that a position was outside of its axis."""
-    data = made_of_data(body)
-    conditions = _conditions(body, data) if data else {}
+    conditions = _conditions(body)
     return _of_one_core(body, "missed", conditions) if conditions else body
 
 
-def _conditions(body: Block, data: frozenset[str]) -> Mapping[str, Term]:
+def _conditions(body: Block) -> Mapping[str, Term]:
     """Return, for each position, the narrowest condition that it is within an axis."""
     narrowest: dict[str, tuple[float, Term]] = {}
-    for statement in walk(body):
-        for term in every_term(statement):
-            match term:
-                case Apply(_, "and", (
-                    Apply(_, "ge", (Var(_, name), Const(_, 0))), Apply(_, "lt", (Var(_, other), Const(_, size))),
-                )) if name == other and name in data:
-                    if name not in narrowest or size.real < narrowest[name][0]:
-                        narrowest[name] = size.real, term
+    for name, size, condition in checked_positions(body):
+        if isinstance(size, Const) and (name not in narrowest or size.value.real < narrowest[name][0]):
+            narrowest[name] = size.value.real, condition
     return {name: condition for name, (_, condition) in narrowest.items()}
 
 

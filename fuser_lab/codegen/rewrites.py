@@ -213,6 +213,18 @@ def depends_on(condition: Term, names: Iterable[str]) -> bool:
     return any(isinstance(term, Var) and term.name in name_set for term in condition.walk())
 
 
+def checked_positions(body: ir.Block) -> Iterator[tuple[str, Term, Term]]:
+    """Yield positions that are data, each with the size of an axis and the condition that it is within the axis."""
+    data = made_of_data(body)
+    for term in (term for statement in ir.walk(body) if data for term in ir.every_term(statement)):
+        match term:
+            case Apply(_, "and", (Apply(_, "ge", (Var(_, name), Const(_, 0))), Apply(_, "lt", (Var(_, other), size)))):
+                if name == other and name in data:
+                    yield name, size, term
+            case _:
+                pass
+
+
 def unconditional(body: ir.Block) -> ir.Block:
     """Return statements without branches on data-dependent positions, if both sides only load and select."""
     data = made_of_data(body)

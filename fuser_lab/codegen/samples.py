@@ -1,25 +1,29 @@
 """A walk over Kernel IR at sampled indices: what is known of each value, and which samples reach each statement.
 
 A few samples go through the statements of a phase side by side, as an array with one number per sample. Index
-arithmetic is evaluated, and values that depend on data are not: integers from memory count as scattered numbers.
-Nothing is run. A subclass decides how samples are spread over the iterations of loops, and records what it counts: a
-GPU's warps and their sectors (`kernel_profile`), a CPU's loops as a tree (`loop_tree`), or the bytes of each statement
+arithmetic is evaluated, and values that depend on data are not: integers from memory count as scattered numbers, which
+are within an axis if they are positions on it. Integers in the arrays of a thread are those that it put there. Nothing
+is run. A subclass decides how samples are spread over the iterations of loops, and records what it counts: a GPU's
+warps and their sectors (`kernel_profile`), a CPU's loops as a tree (`loop_tree`), or the bytes of each statement
 (`statement_traffic`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fuser_lab.codegen import kernel_ir as ir
+from fuser_lab.codegen.rewrites import checked_positions
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
 
 # Memory that outlives a phase.
 GLOBAL: Final = frozenset({ir.Role.INPUT, ir.Role.OUTPUT, ir.Role.UPDATED, ir.Role.WORKSPACE})
+_OF_A_THREAD: Final = frozenset({ir.Role.SCRATCH, ir.Role.WORDS})
 Whole = npt.NDArray[np.int64]
 Numbers = npt.NDArray[Any]
 Known = Whole | None  # one number per sample; None for values that depend on data
@@ -46,6 +50,10 @@ class Samples:
         self._shape = shape  # of a number that is the same for all samples
         self._mask = mask  # of the samples that reach the current statement
         self._seen: dict[Term, Value] = {}  # values of terms, until a variable changes
+        self._body = phase.body
+        # Integers in arrays of a thread: by their positions, and how far those that a vector brings are from these.
+        self._kept: dict[tuple[ir.Buffer, bytes], Value] = {}
+        self._moved_words: dict[ir.Buffer, Whole] = {}
         self._env: dict[str, Value] = {
             size.name: Value(None if size.dtype.is_float else self._all(int(size.value)), 0) for size in phase.sizes
         }
@@ -98,12 +106,16 @@ class Samples:
             case ir.VectorLoad(buffer=buffer) | ir.VectorStore(buffer=buffer):
                 self._other(statement)
                 stored = isinstance(statement, ir.VectorStore)
-                self._access(buffer, statement.position, statement.count, statement.width, stored=stored)
+                place = self._access(buffer, statement.position, statement.count, statement.width, stored=stored)
+                slot = self._term(statement.slot).numbers if buffer.dtype.is_integral and not stored else None
+                if place.numbers is not None and slot is not None:
+                    self._moved_words[statement.words] = place.numbers - slot
             case ir.Store(buffer=buffer, position=position, value=value) | ir.Send(
                 buffer=buffer, position=position, value=value,
             ):
-                self._term(value)
-                self._access(buffer, position, 1, 1, stored=True)
+                element, place = self._term(value), self._access(buffer, position, 1, 1, stored=True)
+                if element.gathered and place.numbers is not None and buffer.role in _OF_A_THREAD:
+                    self._kept[buffer, place.numbers.tobytes()] = element
                 self._count_conversion(buffer, self._inside)
             case ir.Reduce(name=name, value=value):
                 self._term(value)
@@ -125,7 +137,19 @@ class Samples:
         if statement.name in self._env:
             self._forget()
         value = self._term(statement.value)
+        if value.gathered and value.numbers is not None and statement.name in self._axes:
+            value = value._replace(numbers=value.numbers % self._axes[statement.name])
         self._env[statement.name] = Value(None, self._inside) if statement.update else value
+
+    @cached_property
+    def _axes(self) -> Mapping[str, int]:
+        """The size of the axis of each position that is data; almost all positions are within their axes."""
+        sizes: dict[str, int] = {}
+        for name, size, _ in checked_positions(self._body):
+            numbers = self._term(size).numbers
+            if numbers is not None and numbers.max() > 0:
+                sizes[name] = min(int(numbers.max()), sizes.get(name, int(numbers.max())))
+        return sizes
 
     def _forget(self) -> None:
         """Forget the values of terms, because a variable has another value."""
@@ -147,9 +171,16 @@ class Samples:
     def _load_value(self, load: ir.Load) -> Value:
         place = self._access(load.buffer, load.position, 1, 1, stored=False)
         self._count_conversion(load.buffer, place.inside)
+        return self._element(load, place)
+
+    def _element(self, load: ir.Load, place: Value) -> Value:
+        """Return what is known of an element of a buffer."""
         if place.numbers is None or not load.dtype.is_integral:
             return Value(None, place.inside)
-        return Value(from_memory(place.numbers), place.inside, load.buffer.role in GLOBAL)
+        kept = self._kept.get((load.buffer, place.numbers.tobytes())) if load.buffer.role in _OF_A_THREAD else None
+        moved = self._moved_words.get(load.buffer)
+        position = place.numbers if moved is None else place.numbers + moved
+        return kept or Value(from_memory(position), place.inside, load.buffer.role in GLOBAL or moved is not None)
 
     def _operation_value(self, term: Term) -> Value:
         assert isinstance(term, Apply)
@@ -179,7 +210,7 @@ class Samples:
         One that depends on data is both.
         """
         outer = self._mask
-        if condition.numbers is not None:
+        if condition.numbers is not None and not condition.gathered:
             self._mask = outer & (condition.numbers.astype(bool) == holds)
         yield bool(self._mask.any())
         self._mask = outer

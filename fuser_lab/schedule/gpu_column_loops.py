@@ -74,12 +74,19 @@ def _rows_in_flight(space: Space, width: int) -> int:
 def columns_in_cluster(space: Space, cluster: int) -> LoopSchedule | None:
     """Return the loops of columns that the blocks of a cluster keep together; None if they do not fit."""
     loops = _kept_columns(space, cluster, limits.MOST_THREADS, limits.ELEMENTS)
-    if cluster == 1 and loops is not None and loops.threads[0] * loops.threads[1] > KEPT_THREADS:
+    if cluster > 1 or loops is None or _blocks_of(space, loops) < space.device.sms:
+        return loops
+    if loops.threads[0] * loops.threads[1] > KEPT_THREADS:
         # Several small blocks load and store while others wait at their barriers. Narrow accesses leave registers for
         # more rows, as a thread has a sum for each of its columns.
         narrow = replace(space, vector=min(space.vector, KEPT_WIDTH))
         return _kept_columns(narrow, cluster, KEPT_THREADS, 2 * limits.ELEMENTS) or loops
     return loops
+
+
+def _blocks_of(space: Space, loops: LoopSchedule) -> int:
+    """Return the blocks of kept columns, without those that share columns in a cluster."""
+    return -(-space.rows // (loops.vector * loops.threads[0]))
 
 
 def _kept_columns(space: Space, cluster: int, threads: int, elements: int) -> LoopSchedule | None:
@@ -98,17 +105,27 @@ def _kept_columns(space: Space, cluster: int, threads: int, elements: int) -> Lo
     if depth * each > limits.ELEMENTS or cluster > 1:
         height = limits.power_of_two(-(-depth * each // elements))
         # Whole lines of memory, or two of the four sectors of each if a block then has the threads it needs.
-        lanes = min(limits.power_of_two(max(LINE_BYTES * space.streams // (width * kept_bytes), 1)), WARP)
+        lanes = min(limits.power_of_two(max(LINE_BYTES * space.streams // (width * kept_bytes), 1)), WARP, lanes)
         if lanes * height > threads and lanes > 1:
             lanes //= 2
         height = min(max(height, limits.LEAST_THREADS // lanes), threads // lanes)
+        if cluster == 1 and -(-groups // lanes) < space.device.sms:
+            # Each block has a multiprocessor for itself: with more threads, each waits for fewer loads.
+            most = min(MEETING_BYTES // space.met_bytes, MEETING_BUFFER // space.widest_sum, threads * width)
+            while 2 * height <= min(most // (lanes * width), depth):
+                height *= 2
     steps = steps_of_columns(space, height * cluster)
     words_kept = steps * each
     meeting = lanes * height * width * space.met_bytes if height > 1 else 0
     if cluster > 1:
         meeting += cluster * lanes * width * space.sum_bytes
     blocks = -(-groups // lanes) * cluster
-    if words_kept > 2 * limits.ELEMENTS or meeting > MEETING_BYTES or blocks < space.device.sms:
+    most_words = 2 * limits.ELEMENTS
+    if blocks < space.device.sms:
+        # Short columns of few blocks take less time than one more launch. Longer ones are divided among blocks, and so
+        # are those of a softmax, whose maximum and sum need one launch. The limits are those of predicted times.
+        most_words = 0 if cluster > 1 else limits.ELEMENTS // (2 if space.online else 1)
+    if words_kept > most_words or meeting > MEETING_BYTES:
         return None
     if height > 1 and lanes * height * width * space.widest_sum > MEETING_BUFFER:
         return None

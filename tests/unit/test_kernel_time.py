@@ -274,6 +274,20 @@ def test_a_table_counts_as_the_rows_that_are_read() -> None:
     assert found.read < 2 * 10 * 64 * 4
 
 
+def test_positions_that_are_data_are_within_their_axis() -> None:
+    """A small table of functions is looked up: each element takes the branch whose position is in range."""
+    with fl.FusionDefinition() as fd:
+        table = fd.define_tensor([-1, -1], contiguity=True, dtype=fl.DataType.Float)
+        places = fd.define_tensor([-1], contiguity=True, dtype=fl.DataType.Int)
+        functions = fd.ops.sin(fd.ops.exp(table))
+        fd.add_output(fd.ops.neg(fd.ops.index_select(functions, places, 0)))
+    plan = fl.segment(fd, [fl.spec((64, 1024)), fl.spec((4096,), "int64")], schedulers=fl.OPEN_SCHEDULERS)
+    assert len(plan.segments) == 1
+    found = profiled(plan)
+    assert found.special == pytest.approx((1 + 6) * 4096 * 1024 / 32)
+    assert found.gathered >= 4096 * 1024 * 4
+
+
 def test_a_part_of_a_vector_is_counted_where_it_is_computed() -> None:
     """Each of the four elements of a vector comes from another part, so a thread takes each function once."""
     with fl.FusionDefinition() as fd:

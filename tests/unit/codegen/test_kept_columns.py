@@ -158,6 +158,23 @@ def test_columns_that_do_not_fit_are_read_once_for_each_result(shape: tuple[int,
     assert not any(schedule.kind is NestKind.BLOCK_KEPT_COLUMNS for schedule in schedules(kernel))
 
 
+@pytest.mark.parametrize("summands", [1, 2])
+def test_a_few_short_columns_are_one_launch_whichever_axis_is_adjacent(summands: int) -> None:
+    """Two of three inputs have the reduced axis as the adjacent one, so lanes share rows instead."""
+    def record(fd: Any, *tensors: Any) -> Any:
+        o, (*rows, table) = fd.ops, tensors
+        row = rows[0] if len(rows) == 1 else o.add(*rows)
+        t = o.add(o.broadcast(row, [False, False, True]), o.broadcast(table, [True, False, False]))
+        largest = o.max(t, [1], keepdim=True)
+        return o.squeeze(largest, [1]), o.sum(o.sub(t, largest), [1])
+
+    shapes = [(7, 41)] * summands + [(41, 41)]
+    inputs = [numbers(shape, D.Float, n) for n, shape in enumerate(shapes)]
+    kernel = run(build(record, shapes, D.Float), S.OUTER_PERSISTENT, inputs)
+    assert len(kernel.phases) == 1
+    assert schedules(kernel)[0].persistent
+
+
 def test_depths_share_kernels() -> None:
     names = set()
     for depth in range(100, 500, 7):
