@@ -113,36 +113,30 @@ class _Joined:
         self.unions = 0
 
     def of(self, number: int) -> int:
+        """Return the representative of a class and all classes joined with it."""
         parent = self._parent
         while parent[number] != number:
             parent[number] = number = parent[parent[number]]
         return number
 
     def union(self, a: int, b: int) -> None:
+        """Join the groups of two classes."""
         a, b = self.of(a), self.of(b)
         if a != b:
             self._parent[max(a, b)] = min(a, b)
             self.unions += 1
 
 
-class Neighbourhoods:
+class Neighbourhoods(_Joined):
     """Classes whose neighbours in memory are neighbours of each other's: joined by views.
 
     A resize keeps neighbours together, a split those of its inner part, a merge those of its inner operand.
     """
 
     def __init__(self, exact: ExactMap) -> None:
-        self._parent: dict[int, int] = {}
+        super().__init__(len(exact.extent))
         for derivation in exact.derivations:
-            a, b = self.of(derivation.sources[-1]), self.of(derivation.results[-1])
-            if a != b:
-                self._parent[b] = a
-
-    def of(self, number: int) -> int:
-        """Return the representative of a class and all classes joined with it."""
-        while number in self._parent:
-            number = self._parent[number]
-        return number
+            self.union(derivation.sources[-1], derivation.results[-1])
 
 
 def cyclic_reshape(exact: ExactMap) -> str | None:

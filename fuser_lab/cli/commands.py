@@ -6,9 +6,10 @@ import math
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from fuser_lab import __version__, examples
 from fuser_lab.api.functions import diff, load_repro, report, segment
@@ -17,7 +18,7 @@ from fuser_lab.api.fusion_definition import FusionDefinition
 from fuser_lab.arguments import short_text
 from fuser_lab.cli.user_file import INPUTS_HELP, JoinedArguments, UserFunction, advice_for, explain_file, place_of
 from fuser_lab.compilers.nvfuser_dumps import AGREEMENT_COUNTS, load_dumps
-from fuser_lab.contracts.commands import add_commands
+from fuser_lab.contracts.commands import SKIP, add_commands
 from fuser_lab.cost.device import DEVICES, THIS_CPU, TYPICAL_CPU
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError, InputError
@@ -33,7 +34,6 @@ from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, SegmentSetMeani
 
 _FEWEST_COMPARED = 2  # plans
 _PIPE_CLOSED = 141  # the exit status that a shell reports for a program ended by SIGPIPE
-_SKIP = 125  # the exit status that tells `git bisect run` that a commit cannot be tested
 _INTERRUPTED = 130  # the exit status that a shell reports for a program ended by SIGINT
 _AGAIN: dict[str | None, bool | str] = {None: False, "all": True, "failed": "failed"}
 _OF_MODELS = ("inputs", "init", "device", "backward", "measure", "output")  # options of explain FILE:NAME
@@ -235,9 +235,9 @@ def _retime(arguments: argparse.Namespace) -> int:
         retimed = retime(arguments.ledger, arguments.row)
     except FuserLabError as error:
         print(f"fuser_lab: {printable(str(error))}", file=sys.stderr)
-        return _SKIP
+        return SKIP
     print(retimed)
-    return _SKIP if math.isnan(retimed.now) else int(retimed.now >= arguments.below)
+    return SKIP if math.isnan(retimed.now) else int(retimed.now >= arguments.below)
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
@@ -338,16 +338,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"fuser_lab {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     text = "Segment and run the examples of fuser_lab, and check their results (error/tol is below 1)."
-    run = commands.add_parser("examples", help=text, description=text)
+    run = _command(commands, "examples", _examples, text)
     run.add_argument("names", nargs="*", metavar="NAME", help="names of examples; by default all")
     run.add_argument("--json", action="store_true", help="print JSON")
-    run.set_defaults(call=_examples)
     text = "List all ops with their signatures, their dtypes and what computes them."
-    ops = commands.add_parser("ops", help=text, description=text)
-    ops.add_argument("--json", action="store_true", help="print JSON")
-    ops.set_defaults(call=_ops)
+    _command(commands, "ops", _ops, text).add_argument("--json", action="store_true", help="print JSON")
     text = "Print why the segments of a repro script are separate, or what each region of a PyTorch model costs."
-    explain = commands.add_parser("explain", help=text, description=_EXPLAIN)
+    explain = _command(commands, "explain", _explain, text, description=_EXPLAIN)
     text = f"{_SCRIPT}; or model.py:NAME, a PyTorch function or module class in a file"
     explain.add_argument("file", metavar="FILE", help=text)
     _add_model_options(explain)
@@ -364,9 +361,8 @@ def _parser() -> argparse.ArgumentParser:
     form = explain.add_mutually_exclusive_group()
     form.add_argument("--log", action="store_true", help="also print every attempt of the segmenter")
     form.add_argument("--json", action="store_true", help="print the plan, its boundaries and the decision log as JSON")
-    explain.set_defaults(call=_explain)
     text = "Print what each rule of nvFuser costs that refused a merge: the time saved if only this rule did not exist."
-    prices = commands.add_parser("price", help=text, description=text)
+    prices = _command(commands, "price", _price, text)
     prices.add_argument("file", nargs="?", metavar="FILE", help=_SCRIPT)
     prices.add_argument("--name", help=_NAME)
     text = "instead of FILE: the corpus of fuser_lab, or its entries whose names match a pattern with * and ?"
@@ -378,27 +374,24 @@ def _parser() -> argparse.ArgumentParser:
     form = prices.add_mutually_exclusive_group()
     form.add_argument("--issue", metavar="RULE", help="print the text of a bug report about a rule, with an example")
     form.add_argument("--json", action="store_true", help="print JSON")
-    prices.set_defaults(call=_price)
     text = "Fit the model of kernel times to measurements on this CPU, and print how well it predicts other kernels."
-    fit = commands.add_parser("fit", help=text, description=text)
+    fit = _command(commands, "fit", _fit, text)
     text = "measure the CPU; the result is stored for --target 'this CPU'"
     fit.add_argument("--this-cpu", action="store_true", required=True, help=text)
     fit.add_argument("--seconds", type=float, default=20.0, help="duration of the measurements; 20 by default")
     fit.add_argument("--json", action="store_true", help="print the fitted rates as JSON")
-    fit.set_defaults(call=_fit)
     text = (
         "Compare the plans in nvFuser's dumps (NVFUSER_DUMP=segmented_fusion) with fuser_lab's plans; exit status 0 if "
         "all agree."
     )
-    agree = commands.add_parser("agree", help=text, description=text)
+    agree = _command(commands, "agree", _agree, text)
     text = "a file that contains a dump, such as a log or an issue; - for stdin"
     agree.add_argument("files", nargs="+", metavar="FILE", help=text)
     agree.add_argument("--target", type=_target, help=f"the device to plan for: {', '.join(_TARGETS)}")
     agree.add_argument("--long", action="store_true", help="also print the differences and their reasons")
     agree.add_argument("--json", action="store_true", help="print JSON")
-    agree.set_defaults(call=_agree)
     text = "Run those measurements of a sweep that are not in its ledger yet; exit status 1 if some fail."
-    tasks = commands.add_parser("sweep", help=text, description=text)
+    tasks = _command(commands, "sweep", _sweep, text)
     tasks.add_argument("file", metavar="FILE", help="a TOML file that lists fusions, sizes, strategies and targets")
     text = "folder of the ledger; by default the folder that FILE names, or runs"
     tasks.add_argument("--ledger", metavar="FOLDER", help=text)
@@ -406,25 +399,21 @@ def _parser() -> argparse.ArgumentParser:
     tasks.add_argument("--scheduler", metavar="ADDRESS", help=text)
     tasks.add_argument("--again", choices=["all", "failed"], help="repeat all tasks, or only failed tasks")
     tasks.add_argument("--dry-run", action="store_true", help="list the tasks without running them")
-    tasks.set_defaults(call=_sweep)
     text = "Write the explorer of a repro script's plans as one HTML file, which needs neither Python nor a network."
-    page = commands.add_parser("report", help=text, description=text)
+    page = _command(commands, "report", _report, text, strategies="bottom_up")
     text = "path of the HTML file; report.html by default"
     page.add_argument("-o", "--output", default="report.html", metavar="OUT", help=text)
     page.add_argument("--title", help="title of the page; by default the name of FILE")
-    page.set_defaults(call=_report, strategies="bottom_up")
     text = "Compare the plans of several strategies for a repro script with the plan of the first strategy."
-    compare = commands.add_parser("diff", help=text, description=text)
-    compare.set_defaults(call=_diff, strategies="bottom_up,top_down")
+    compare = _command(commands, "diff", _diff, text, strategies="bottom_up,top_down")
     text = (
         "Measure a row of a ledger again; exit status 0 if its time is below a limit, so that git bisect run can "
         "search for a slower commit."
     )
-    again = commands.add_parser("retime", help=text, description=text)
+    again = _command(commands, "retime", _retime, text)
     again.add_argument("ledger", metavar="LEDGER", help="folder of the ledger")
     again.add_argument("row", metavar="ROW", help="id of the row")
     again.add_argument("--below", type=float, required=True, metavar="SECONDS", help="the limit")
-    again.set_defaults(call=_retime)
     add_commands(commands)
     for command in (page, compare):
         command.add_argument("file", metavar="FILE", help=_SCRIPT)
@@ -435,6 +424,16 @@ def _parser() -> argparse.ArgumentParser:
         _add_switches(command)
         command.add_argument("--json", action="store_true", help="print JSON")
     return parser
+
+
+def _command(
+    commands: Any, name: str, call: Callable[[argparse.Namespace], int], text: str, *, description: str = "",
+    **defaults: str,
+) -> argparse.ArgumentParser:
+    """Add the parser of a command; its description is the help's text by default."""
+    command: argparse.ArgumentParser = commands.add_parser(name, help=text, description=description or text)
+    command.set_defaults(call=call, **defaults)
+    return command
 
 
 def _add_model_options(command: argparse.ArgumentParser) -> None:

@@ -1,6 +1,7 @@
 """Strides of arrays as contiguity and stride order of nvFuser's tensors."""
 
 from fuser_lab.errors import DefinitionError
+from fuser_lab.ir import stride_order_of
 from fuser_lab.ops.arguments import wholes
 
 
@@ -36,7 +37,4 @@ def describe_strides(
             continue
         flags.append(strides[axis] == expected)
         expected = strides[axis] * sizes[axis]
-    ranks = [0] * len(order)
-    for rank, axis in enumerate(reversed(order)):
-        ranks[axis] = rank
-    return tuple(reversed(flags)), tuple(ranks)
+    return tuple(reversed(flags)), stride_order_of(order)

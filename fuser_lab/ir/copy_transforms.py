@@ -83,13 +83,7 @@ def cache_fork(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -
     axes = AxisMaker(scheduled.next_axis)
     copy = _copy_of(tensor, text_of(transform, "result"), axes)
     made = Expr(op=rules.copy, inputs=(tensor.tensor,), outputs=(copy,))
-    fusion = scheduled.fusion
-    fusion = replace(
-        fusion, exprs=(*fusion.exprs, made),
-        outputs=tuple(copy if tv == tensor.tensor else tv for tv in fusion.outputs),
-        aliases=tuple((copy if a == tensor.tensor else a, b) for a, b in fusion.aliases),
-        hidden=frozenset(copy if tv == tensor.tensor else tv for tv in fusion.hidden),
-    )
+    fusion = _fusion(scheduled.fusion, (*scheduled.fusion.exprs, made), {tensor.tensor: copy})
     forked = ScheduledTensor(tensor=copy, loop=copy.domain.logical, memory=GLOBAL)
     forked = _like_producer(tensor, forked, made, rules, axes)
     return with_tensors(replace(scheduled, fusion=fusion), replace(tensor, memory=MemoryType.local), forked, axes=axes)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -42,9 +42,9 @@ class ComparedRow:
     subject: str
     before: float
     after: float
-    ratio: float
-    low: float
-    high: float
+    ratio: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
     note: str = ""
 
     @property
@@ -154,25 +154,16 @@ def compared_rows(
 ) -> ComparedRow:
     """Return two rows as one, with the first row's names; see `compare_rows`."""
     generator = np.random.default_rng(_SEED) if generator is None else generator
-    plan, segment, subject = a.plan, a.segment, a.group
+    both = ComparedRow(plan=a.plan, segment=a.segment, subject=a.group, before=a.median, after=b.median)
     if not (a.median > 0 and b.median > 0):
-        which = "before" if not a.median > 0 else "after"
-        return ComparedRow(
-            plan=plan, segment=segment, subject=subject, before=a.median, after=b.median, ratio=math.nan, low=math.nan,
-            high=math.nan, note=f"not measured {which}",
-        )
+        return replace(both, note=f"not measured {'after' if a.median > 0 else 'before'}")
     if a.device != b.device:
-        return ComparedRow(
-            plan=plan, segment=segment, subject=subject, before=a.median, after=b.median, ratio=math.nan, low=math.nan,
-            high=math.nan, note=f"other devices: {a.device}, {b.device}",
-        )
+        return replace(both, note=f"other devices: {a.device}, {b.device}")
     ratio, low, high = b.median / a.median, 0.0, math.inf
     if a.seconds and b.seconds:
         drawn = _medians(b, generator) / _medians(a, generator)
         low, high = (float(q) for q in np.quantile(drawn, ((1 - confidence) / 2, (1 + confidence) / 2)))
-    return ComparedRow(
-        plan=plan, segment=segment, subject=subject, before=a.median, after=b.median, ratio=ratio, low=low, high=high,
-    )
+    return replace(both, ratio=ratio, low=low, high=high)
 
 
 def _medians(row: TimingRow, generator: np.random.Generator) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -188,8 +179,7 @@ def _medians(row: TimingRow, generator: np.random.Generator) -> np.ndarray[Any, 
 def _alone(row: TimingRow, *, is_first: bool) -> ComparedRow:
     return ComparedRow(
         plan=row.plan, segment=row.segment, subject=row.group, before=row.median if is_first else math.nan,
-        after=math.nan if is_first else row.median, ratio=math.nan, low=math.nan, high=math.nan,
-        note=f"only {'before' if is_first else 'after'}",
+        after=math.nan if is_first else row.median, note=f"only {'before' if is_first else 'after'}",
     )
 
 

@@ -12,11 +12,11 @@ from heapq import heapify, heappop, heappush
 from fuser_lab.analysis.bit_masks import bits
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.rules import follows
-from fuser_lab.cost.verdict import Answer, reason
+from fuser_lab.cost.verdict import Answer
 from fuser_lab.ir import Expr, Fusion
 from fuser_lab.segmentation.casts import is_narrowing, is_widening
-from fuser_lab.segmentation.events import Attempt, Kind, Names, Outcome
-from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
+from fuser_lab.segmentation.events import Attempt, Kind, Outcome
+from fuser_lab.segmentation.forwarding import Chain, forward_attempt, forwarded_chains
 from fuser_lab.segmentation.grouping import GroupId, Grouping
 from fuser_lab.segmentation.hints import has_hints
 from fuser_lab.segmentation.level_rounds import LevelRound, is_tried_first
@@ -33,7 +33,7 @@ from fuser_lab.segmentation.privatization import (
     without,
 )
 from fuser_lab.segmentation.reduction_sets import Cores, ReductionSets
-from fuser_lab.segmentation.scheduler_attempts import Asker
+from fuser_lab.segmentation.scheduler_attempts import Asker, refusal
 from fuser_lab.segmentation.welford import in_fusion, welfords, written_out
 
 
@@ -121,17 +121,6 @@ def lone_welfords(
     return fusion
 
 
-def _refusal(phase: str, subjects: tuple[Names, ...], code: ReasonCode, **params: str | int) -> Attempt:
-    return Attempt(
-        phase=phase,
-        kind=Kind.MERGE,
-        subjects=subjects,
-        outcome=Outcome.REFUSED,
-        code=code.value,
-        text=reason(code, **params).text,
-    )
-
-
 class _Finder:
     def __init__(
         self,
@@ -163,13 +152,7 @@ class _Finder:
 
     def run(self) -> Iterator[Attempt]:
         for chain in self._chains:
-            yield Attempt(
-                phase="forward",
-                kind=Kind.FORWARD,
-                subjects=(chain.names,),
-                outcome=Outcome.ACCEPTED,
-                text=f"{chain.end.name} is recomputed by each reader",
-            )
+            yield forward_attempt(chain, "forward")
         yield from self._cat_with_pads()
         yield from self._cast_groups()
         if self._options.combine_reductions:
@@ -352,7 +335,7 @@ class _Finder:
                 yield self._try("final merge", (producer, consumer), keep_reach=True)
             else:
                 names = (grouping.names(producer), grouping.names(consumer))
-                yield _refusal("final merge", names, ReasonCode.CYCLE, through=grouping.names(between)[0])
+                yield refusal("final merge", names, ReasonCode.CYCLE, through=grouping.names(between)[0])
 
     @follows("fusion_segmenter", "SegmentCandidateFinder::resolveForwardedInputs", 3884, 3920)
     @follows("fusion_segmenter", "SegmentCandidateFinder::resolveNonscalarForwardedInput", 4786, 4823)

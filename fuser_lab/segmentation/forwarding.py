@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from fuser_lab.cost.rules import follows
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView, Val
+from fuser_lab.segmentation.events import Attempt, Kind, Outcome
 from fuser_lab.segmentation.options import SegmenterOptions
 
 
@@ -23,6 +24,14 @@ class Chain:
     def names(self) -> tuple[str, ...]:
         """Names of the expressions."""
         return tuple(expr.name for expr in self.exprs)
+
+
+def forward_attempt(chain: Chain, phase: str) -> Attempt:
+    """Return the attempt that has each reader of a chain compute it again."""
+    return Attempt(
+        phase=phase, kind=Kind.FORWARD, subjects=(chain.names,), outcome=Outcome.ACCEPTED,
+        text=f"{chain.end.name} is recomputed by each reader",
+    )
 
 
 @follows("fusion_segmenter", "shouldForward", 4421, 4458)

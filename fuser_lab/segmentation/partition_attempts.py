@@ -4,16 +4,16 @@ from collections.abc import Generator, Iterator, Sequence
 
 from fuser_lab.analysis.bit_masks import bits
 from fuser_lab.cost.reasons import ReasonCode
-from fuser_lab.cost.verdict import reason
 from fuser_lab.ir import Fusion
 from fuser_lab.segmentation.bottom_up import lone_welfords
 from fuser_lab.segmentation.edits import own_exprs, with_recomputed
 from fuser_lab.segmentation.events import Attempt, Kind, Names, Outcome
+from fuser_lab.segmentation.forwarding import forward_attempt
 from fuser_lab.segmentation.graph import SegmentedFusion
 from fuser_lab.segmentation.hints import has_hints, refused_by_hint
 from fuser_lab.segmentation.options import SegmenterOptions
 from fuser_lab.segmentation.oracle import SchedulerOracle
-from fuser_lab.segmentation.scheduler_attempts import Asker, decisive_code, records
+from fuser_lab.segmentation.scheduler_attempts import Asker, attempt_of, refusal
 from fuser_lab.segmentation.space import Space
 from fuser_lab.segmentation.welford import welfords
 
@@ -44,16 +44,7 @@ def as_bottom_up_writes_it(
 
 def attempts_of(space: Space, segments: Sequence[int], phase: str) -> tuple[Attempt, ...] | None:
     """Return the attempts that create a plan from segments; None if some chain cannot be provided."""
-    attempts = [
-        Attempt(
-            phase=f"{phase}: forward",
-            kind=Kind.FORWARD,
-            subjects=(chain.names,),
-            outcome=Outcome.ACCEPTED,
-            text=f"{chain.end.name} is recomputed by each reader",
-        )
-        for chain in space.chains
-    ]
+    attempts = [forward_attempt(chain, f"{phase}: forward") for chain in space.chains]
     copied: list[tuple[int, Names]] = []
     stored = (1 << len(space.chains)) - 1
     in_memory = space.kept_chains
@@ -68,22 +59,10 @@ def attempts_of(space: Space, segments: Sequence[int], phase: str) -> tuple[Atte
         copied += [(number, names) for number in bits(way)]
         answer = space.ask(mask, way)
         if len(names) > 1:
-            attempts.append(
-                Attempt(
-                    phase=phase,
-                    kind=Kind.MERGE,
-                    subjects=tuple((name,) for name in names),
-                    outcome=Outcome.ACCEPTED,
-                    code=decisive_code(answer),
-                    text=answer.text,
-                    verdicts=records(answer),
-                ),
-            )
+            attempts.append(attempt_of(answer, phase, tuple((name,) for name in names), accepted=True))
     attempts += [
         Attempt(
-            phase=f"{phase}: chains",
-            kind=Kind.REPLICATE,
-            subjects=(space.chains[number].names, names),
+            phase=f"{phase}: chains", kind=Kind.REPLICATE, subjects=(space.chains[number].names, names),
             outcome=Outcome.ACCEPTED,
         )
         for number, names in copied
@@ -126,16 +105,10 @@ def neighbours_apart(
             subjects = (groups[0].names, groups[1].names)
             through = segmented.path(first, second)
             if through:
-                why = reason(ReasonCode.CYCLE, through=segmented.groups[through[0]].names[0])
-                yield Attempt(
-                    phase=f"{phase}: neighbours", kind=Kind.MERGE, subjects=subjects, outcome=Outcome.REFUSED,
-                    code=why.code.value, text=why.text,
-                )
+                first_between = segmented.groups[through[0]].names[0]
+                yield refusal(f"{phase}: neighbours", subjects, ReasonCode.CYCLE, through=first_between)
                 continue
             union = with_recomputed(segmented.fusion, [e for g in groups for e in g.exprs], segmented.recomputed)
             answer = refused_by_hint(union, options) or oracle.ask(union)
             if answer.chosen is None:
-                yield Attempt(
-                    phase=f"{phase}: neighbours", kind=Kind.MERGE, subjects=subjects, outcome=Outcome.REFUSED,
-                    code=decisive_code(answer), text=answer.text, verdicts=records(answer),
-                )
+                yield attempt_of(answer, f"{phase}: neighbours", subjects, accepted=False)

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.traffic import model_of
-from fuser_lab.cost.verdict import reason
 from fuser_lab.ir import Fusion
 from fuser_lab.segmentation.events import Attempt, Kind, Outcome
 from fuser_lab.segmentation.forwarding import forwarded_chains
@@ -17,7 +16,7 @@ from fuser_lab.segmentation.local_search import Partition, merges
 from fuser_lab.segmentation.options import SegmenterOptions
 from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.partition_attempts import as_bottom_up_writes_it, attempts_of
-from fuser_lab.segmentation.scheduler_attempts import decisive_code, records
+from fuser_lab.segmentation.scheduler_attempts import attempt_of, refusal
 from fuser_lab.segmentation.space import Space
 
 PHASE = "saving"
@@ -42,18 +41,11 @@ def _attempt(partition: Partition, a: int, b: int, *, accepted: bool) -> Attempt
     subjects = space.names(a), space.names(b)
     through = 0 if accepted else partition.cycle_with((a, b), (a | b,))
     if through:
-        why = reason(ReasonCode.CYCLE, through=space.names(through)[0])
-        return Attempt(
-            phase=PHASE, kind=Kind.MERGE, subjects=subjects, outcome=Outcome.REFUSED, code=why.code.value,
-            text=why.text,
-        )
+        return refusal(PHASE, subjects, ReasonCode.CYCLE, through=space.names(through)[0])
     way = space.legal_way(a | b)
     if way is not None and not accepted:
         return Attempt(
             phase=PHASE, kind=Kind.MERGE, subjects=subjects, outcome=Outcome.REFUSED, text="together they cost no less",
         )
     answer = space.ask(a | b, space.ways(a | b)[0][1] if way is None else way[1])
-    return Attempt(
-        phase=PHASE, kind=Kind.MERGE, subjects=subjects, outcome=Outcome.ACCEPTED if accepted else Outcome.REFUSED,
-        code=decisive_code(answer), text=answer.text, verdicts=records(answer),
-    )
+    return attempt_of(answer, PHASE, subjects, accepted=accepted)

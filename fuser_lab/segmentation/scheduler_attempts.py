@@ -6,7 +6,8 @@ from functools import partial
 from itertools import chain
 from time import perf_counter
 
-from fuser_lab.cost.verdict import Answer
+from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.verdict import Answer, reason
 from fuser_lab.ir import Expr, Fusion
 from fuser_lab.segmentation.events import Attempt, Kind, LaterRecords, Names, Outcome, VerdictRecord
 from fuser_lab.segmentation.hints import refused_by_hint
@@ -34,6 +35,22 @@ def records(answer: Answer) -> tuple[VerdictRecord, ...]:
             beyond=tuple(code.value for code in v.beyond),
         )
         for v in answer.verdicts
+    )
+
+
+def attempt_of(answer: Answer, phase: str, subjects: tuple[Names, ...], *, accepted: bool) -> Attempt:
+    """Return an attempt to merge groups with the schedulers' answer."""
+    return Attempt(
+        phase=phase, kind=Kind.MERGE, subjects=subjects, outcome=Outcome.ACCEPTED if accepted else Outcome.REFUSED,
+        code=decisive_code(answer), text=answer.text, verdicts=LaterRecords(partial(records, answer)),
+    )
+
+
+def refusal(phase: str, subjects: tuple[Names, ...], code: ReasonCode, **params: str | int) -> Attempt:
+    """Return an attempt to merge groups that a rule of the segmenter refuses before the schedulers are asked."""
+    return Attempt(
+        phase=phase, kind=Kind.MERGE, subjects=subjects, outcome=Outcome.REFUSED, code=code.value,
+        text=reason(code, **params).text,
     )
 
 
@@ -84,18 +101,8 @@ class Asker:
         self, phase: str, kind: Kind, subjects: tuple[Names, ...], group: Candidate, start: float,
     ) -> tuple[Attempt, Answer]:
         answer = refused_by_hint(group, self._options) or self._oracle.ask(group)
-        outcome = Outcome.ACCEPTED if answer.chosen is not None else Outcome.REFUSED
-        attempt = Attempt(
-            phase=phase,
-            kind=kind,
-            subjects=subjects,
-            outcome=outcome,
-            code=decisive_code(answer),
-            text=answer.text,
-            verdicts=LaterRecords(partial(records, answer)),
-            seconds=perf_counter() - start,
-        )
-        return attempt, answer
+        attempt = attempt_of(answer, phase, subjects, accepted=answer.chosen is not None)
+        return replace(attempt, kind=kind, seconds=perf_counter() - start), answer
 
     def whole(self, phase: str, exprs: Sequence[Expr]) -> tuple[Attempt, Answer]:
         """Return the attempt to join single expressions, with the schedulers' answer."""
@@ -114,14 +121,9 @@ class Asker:
         is_complete = outcome is Outcome.ACCEPTED or answer.chosen is None
         text = about.text if is_complete else f"{about.text}, which does not keep rows within a block"
         return Attempt(
-            phase=phase,
-            kind=Kind.REWRITE,
-            subjects=(names,),
-            outcome=outcome,
-            code=decisive_code(about),
+            phase=phase, kind=Kind.REWRITE, subjects=(names,), outcome=outcome, code=decisive_code(about),
             text=f"{', '.join(expr.name for expr in welford_exprs)} as sums: {text}",
-            verdicts=LaterRecords(partial(records, answer)),
-            seconds=perf_counter() - start,
+            verdicts=LaterRecords(partial(records, answer)), seconds=perf_counter() - start,
         )
 
     def rewritten(

@@ -367,13 +367,10 @@ class Calls(Expressions):
             made.names.update(zip(names, args, strict=False))
             made.names.update(keywords)
             return made
-        if of.is_definition:
-            self.call_function(node, Function(node=method, scope=of.scope), [made, *args], keywords)
-            return made
         try:
             self.call_function(node, Function(node=method, scope=of.scope), [made, *args], keywords)
         except DefinitionError:
-            if self.open is not None:
+            if of.is_definition or self.open is not None:
                 raise
             # For example, a torch module beside the definition.
             return Unread(what=of.node.name, line=node.lineno)
