@@ -1,10 +1,12 @@
 """Decompositions of ops that torch does not decompose, or decomposes into ops or dtypes that are not computed."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from fuser_lab.bridge.lowerings.windows import MOST_ALONG_AXIS
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.targets import is_on_host
 
@@ -15,7 +17,9 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     written: dict[str, Callable[..., Any]] = {
         "_weight_norm_interface_backward": _weight_norm_backward,
         "bmm": _product_with_vectors,
+        "col2im": _sum_of_blocks,
         "fake_quantize_per_tensor_affine_cachemask": _fake_quantize,
+        "unfold_backward": _sum_of_windows,
     }
     return {getattr(aten, name).default: function for name, function in written.items()} | {
         aten.lerp.Scalar: _lerp, aten.eye.default: _eye, aten.eye.m: _eye,
@@ -30,6 +34,51 @@ def _weight_norm_backward(gradient: Any, v: Any, g: Any, norms: Any, dim: int) -
     shared = (gradient.to(wide) * v.to(wide)).sum(axes, keepdim=True)
     by_v = (g.view(shape).to(wide) / length) * (gradient.to(wide) - v.to(wide) * (shared / (length * length)))
     return by_v.to(v.dtype), (shared / length).view(g.shape).to(g.dtype)
+
+
+def _sum_of_windows(windows: Any, sizes: Any, dim: int, size: int, step: int) -> Any:
+    """Return the sums of overlapping windows, the last axis of a tensor, each ``step`` elements after the one before.
+
+    Windows are cut into parts of ``step`` elements, and the results into blocks: each block is the sum of the first
+    part of one window, the second part of the window before, and so on. torch's kernels add each element in memory.
+    NotImplemented for sizes that are unknown and for windows of more parts.
+    """
+    torch = torch_for("fuser_lab.bridge")
+    count = -(-size // step) if isinstance(size, int) and isinstance(step, int) and size else 0
+    if not 0 < count <= MOST_ALONG_AXIS or not all(type(n) is int for n in (*sizes, *windows.shape)):
+        return NotImplemented
+    axis = dim % max(len(sizes), 1)
+    if not sizes or not windows.numel():
+        return windows.new_zeros(sizes) if sizes else windows.squeeze(0)
+    wide = windows.float() if windows.dtype.itemsize == 2 and windows.dtype.is_floating_point else windows
+    others = [0, 0] * (len(sizes) - axis - 1)  # the axes between a window's axis and its elements
+    parts = (
+        torch.constant_pad_nd(part, [0, step - part.shape[-1], *others, back, count - 1 - back])
+        for back, part in enumerate(wide.split(step, -1))
+    )
+    blocks = functools.reduce(torch.add, parts).movedim(-1, axis + 1).flatten(axis, axis + 1)
+    rest = sizes[axis] - blocks.shape[axis]
+    total = torch.constant_pad_nd(blocks, [*others, 0, rest]) if rest else blocks
+    return total.to(windows.dtype).contiguous()
+
+
+def _sum_of_blocks(x: Any, sizes: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
+    """Return images as sums of overlapping blocks; NotImplemented for blocks of elements that are not adjacent."""
+    if any(n != 1 for n in dilation) or not all(type(n) is int for n in (*sizes, *x.shape)):
+        return NotImplemented
+    whole = [size + 2 * pad for size, pad in zip(sizes, padding, strict=True)]
+    rows, columns = ((size - k) // step + 1 for size, k, step in zip(whole, kernel, stride, strict=True))
+    lead = (*x.shape[:-2], x.shape[-2] // (kernel[0] * kernel[1]))
+    blocks = x.reshape(-1, *kernel, rows, columns).permute(0, 3, 4, 2, 1)
+    tall = _sum_of_windows(blocks, (blocks.shape[0], whole[0], columns, kernel[1]), 1, kernel[0], stride[0])
+    if tall is NotImplemented:
+        return NotImplemented
+    images = _sum_of_windows(tall, (blocks.shape[0], *whole), 2, kernel[1], stride[1])
+    if images is NotImplemented:
+        return NotImplemented
+    for axis, (size, pad) in enumerate(zip(sizes, padding, strict=True), 1):
+        images = images.narrow(axis, pad, size)
+    return images.reshape(*lead, *sizes).contiguous()
 
 
 def _product_with_vectors(a: Any, b: Any) -> Any:

@@ -21,14 +21,15 @@ def traced_on_meta() -> Iterator[None]:
     the device ``"meta"``, although models disable it for the device of their inputs.
     """
     torch = torch_for("from_torch")
-    subclasses: Any = importlib.import_module("torch._subclasses")
+    mode: Any = importlib.import_module("torch._subclasses").FakeTensorMode
     key = torch._C.DispatchKey  # noqa: SLF001 - torch has no public name for it
     mended = _composites_with_meta_kernel(torch)
     for op in mended:
         op.py_kernels[key.AutogradMeta] = functools.partial(op._op_dk, key.CompositeImplicitAutograd)  # noqa: SLF001
         op._dispatch_cache.clear()  # noqa: SLF001
-    mode = subclasses.FakeTensorMode
-    subclasses.FakeTensorMode = _with_real_tensors(mode)
+    # Higher-order ops, such as the effects of assertions, know the class itself and no class derived from it.
+    begin = mode.__init__
+    mode.__init__ = _with_real_tensors(begin)
     autocast: Any = torch.autocast
     enter = autocast.__init__
     autocast.__init__ = _without_device(enter)
@@ -36,7 +37,7 @@ def traced_on_meta() -> Iterator[None]:
         yield
     finally:
         autocast.__init__ = enter
-        subclasses.FakeTensorMode = mode
+        mode.__init__ = begin
         for op in mended:
             del op.py_kernels[key.AutogradMeta]
             op._dispatch_cache.clear()  # noqa: SLF001
@@ -54,11 +55,14 @@ def _composites_with_meta_kernel(torch: Any) -> list[Any]:
     ]
 
 
-def _with_real_tensors(mode: type) -> type:
-    def __init__(self: Any, *args: Any, allow_non_fake_inputs: bool = True, **more: Any) -> None:  # noqa: N807
-        mode.__init__(self, *args, allow_non_fake_inputs=True, **more)  # type: ignore[misc]
+def _with_real_tensors(begin: Callable[..., None]) -> Callable[..., None]:
+    """Return a ``FakeTensorMode.__init__`` that lets fake tensors meet others."""
 
-    return type(mode.__name__, (mode,), {"__init__": __init__})
+    @functools.wraps(begin)
+    def __init__(self: Any, *args: Any, allow_non_fake_inputs: bool = True, **more: Any) -> None:  # noqa: N807
+        begin(self, *args, allow_non_fake_inputs=True, **more)
+
+    return __init__
 
 
 def _without_device(enter: Callable[..., None]) -> Callable[..., None]:

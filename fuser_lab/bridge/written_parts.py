@@ -49,7 +49,7 @@ def shorten_writes(graph: Any) -> None:
     if not writes or (written := written_storages(graph)) is None:
         return
     for node in [node for node in reversed(graph.nodes) if target_of(node) in _WRITES]:
-        value, parts = _written(node)
+        value, parts = _value_and_parts(node)
         if node.users and len(parts) > 1 and any(part.places.step > 1 for part in parts):
             node.replace_all_uses_with(_choice(node, value, parts))
             graph.erase_node(node)
@@ -122,13 +122,13 @@ def _source_of(node: Node) -> tuple[Node, _Part | None]:
     return whole, read
 
 
-def _are_disjoint(one: range, other: range) -> bool:
+def _are_disjoint(left: range, right: range) -> bool:
     """Whether ranges are known to have no number in common."""
-    apart = one[-1] < other[0] or other[-1] < one[0]
-    return apart or (one.step == other.step and (one.start - other.start) % one.step != 0)
+    apart = left[-1] < right[0] or right[-1] < left[0]
+    return apart or (left.step == right.step and (left.start - right.start) % left.step != 0)
 
 
-def _written(node: Node) -> tuple[Node, list[_Part]]:
+def _value_and_parts(node: Node) -> tuple[Node, list[_Part]]:
     """Return the value of a write to a part of a part, and so on, with the parts, the outermost first."""
     value, part = node.args[1], _written_part(node)
     whole, parts = node.args[0], [part] if part else []

@@ -70,3 +70,34 @@ def test_ones_on_a_diagonal_are_compared_in_a_dtype_that_arange_has(sizes):
                                strict=True):
         assert found.dtype == expected.dtype
         assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "dim", "size", "step"),
+    [((3, 20), 1, 5, 2), ((3, 20), -1, 5, 7), ((7, 3, 4), 0, 3, 1), ((21,), 0, 6, 3), ((4, 9), 1, 1, 3)],
+    ids=str,
+)
+def test_sums_of_overlapping_windows(shape, dim, size, step, dtype):
+    (x,) = tensors(shape)
+    (windows,) = tensors(x.unfold(dim, size, step).shape)
+    op = aten.unfold_backward.default
+    ours = OWN[op](windows.to(dtype), shape, dim, size, step)
+    expected, near = op(windows, shape, dim, size, step), 0.05 if dtype.itemsize == 2 else 1e-5
+    torch.testing.assert_close(ours.float(), expected, atol=near, rtol=near)
+    assert ours.dtype == dtype
+    assert OWN[op](windows, shape, dim, 17 * step, step) is NotImplemented
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kernel", "padding", "stride"),
+    [((7, 9), (3, 3), (1, 1), (1, 1)), ((1, 40), (1, 8), (0, 0), (1, 2)), ((8, 10), (2, 4), (0, 1), (2, 3))], ids=str,
+)
+def test_sums_of_overlapping_blocks(sizes, kernel, padding, stride):
+    (image,) = tensors((2, 3, *sizes))
+    (blocks,) = tensors(torch.nn.functional.unfold(image, kernel, 1, padding, stride).shape)
+    op = aten.col2im.default
+    for x in (blocks, blocks[0]):
+        arguments = (x, sizes, kernel, (1, 1), padding, stride)
+        torch.testing.assert_close(OWN[op](*arguments), op(*arguments), check_stride=True)
+    assert OWN[op](blocks, sizes, kernel, (2, 2), padding, stride) is NotImplemented

@@ -362,6 +362,11 @@ def test_a_collection_that_is_due_is_postponed_a_bounded_number_of_times():
     assert done.returncode == 0, done.stderr
 
 
+def test_an_inverse_which_asserts_is_captured_on_meta():
+    found = fl.from_torch(lambda x: torch.linalg.inv(x * 2) + 1, torch.empty(4, 4, device="meta"))
+    assert "aten.linalg_inv_ex.default" in {row.op for row in found.left_to_torch}
+
+
 def test_meta_tensors_are_captured_with_nothing_that_runs():
     with torch.device("meta"):
         found = fl.from_torch(torch.nn.LayerNorm(1 << 14), torch.empty(1 << 20, 1 << 14))

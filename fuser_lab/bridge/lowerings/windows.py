@@ -17,7 +17,9 @@ from fuser_lab.bridge.lowerings.registry import Call, Emitter, axis_of, lowering
 from fuser_lab.bridge.lowerings.views import slice_of
 from fuser_lab.dtypes import DataType
 
-_MOST = 16  # maximum elements of a mean's window along an axis that are read from memory; torch reads larger ones once
+# Maximum elements of a mean's window along an axis that are read from memory, and maximum number of overlapping windows
+# that are added there; torch reads larger ones once.
+MOST_ALONG_AXIS = 16
 # Maximum elements of a window whose maximum is a chain of comparisons: the `unroll_reductions_threshold` that inductor
 # has for such windows, which torch's kernels pool in a loop if they are larger.
 MOST_OF_MAXIMUM = 25
@@ -77,7 +79,7 @@ def _small(call: Call) -> str | None:
     ndim = _pooled_axes(call.target)
     lengths = (kernel,) * ndim if isinstance(kernel, int) else tuple(kernel) * (ndim if len(kernel) == 1 else 1)
     is_mean = "avg_pool" in call.target
-    count, most = (max(lengths), _MOST) if is_mean else (prod(lengths), MOST_OF_MAXIMUM)
+    count, most = (max(lengths), MOST_ALONG_AXIS) if is_mean else (prod(lengths), MOST_OF_MAXIMUM)
     if count > most:
         where = " along an axis" if is_mean else ""
         return f"a window has {count} elements{where}; {most} at most are lowered"
