@@ -55,13 +55,9 @@ class Counting(Lanes):
         self._note(statement.buffer, statement.position, 1, write=True)
         super()._store(statement)
 
-    def _vector_load(self, access: VectorLoad) -> None:
-        self._note(access.buffer, access.position, access.count, write=False)
-        super()._vector_load(access)
-
-    def _vector_store(self, access: VectorStore) -> None:
-        self._note(access.buffer, access.position, access.count, write=True)
-        super()._vector_store(access)
+    def _move(self, move: VectorLoad | VectorStore) -> None:
+        self._note(move.buffer, move.position, move.count, write=isinstance(move, VectorStore))
+        super()._move(move)
 
 
 def touched_by(plan: Any, inputs: Any, target: str) -> dict[int, Touched]:

@@ -10,7 +10,7 @@ _KEY_0, _KEY_1 = PHILOX_KEY_STEPS
 _MULTIPLIER_0, _MULTIPLIER_1 = PHILOX_MULTIPLIERS
 
 
-def _philox(b: Builder, *operands: Operand) -> Any:
+def philox_words(b: Builder, *operands: Operand) -> Any:
     """Return the four 32-bit words of Philox 4x32-10, as `fuser_lab.ops.random.philox` does."""
 
     def halves(value: Any) -> tuple[Any, Any]:
@@ -35,7 +35,7 @@ def define_random_functions(library: Library) -> None:
     """Define these functions for a compiler."""
     types = library.types
     four = types.UniTuple(types.uint32, 4)
-    philox = library.instructions(four, *[types.uint64] * 3, name="philox")(_philox)
+    philox = library.instructions(four, *[types.uint64] * 3, name="philox")(philox_words)
 
     @library.inlined
     def unit(word: Any) -> Any:

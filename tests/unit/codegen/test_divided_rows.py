@@ -241,10 +241,10 @@ class Watched(Lanes):
 
     stores: ClassVar[list[tuple[np.ndarray, np.ndarray]]] = []
 
-    def _vector_store(self, store: VectorStore) -> None:
-        super()._vector_store(store)
-        if store.buffer.role is Role.OUTPUT:
-            lane, at = (self._spread_out(self._eval(t))[self._mask] for t in (index_var("lane"), store.position))
+    def _move(self, move: VectorLoad | VectorStore) -> None:
+        super()._move(move)
+        if move.buffer.role is Role.OUTPUT:
+            lane, at = (self._spread_out(self._eval(t))[self._mask] for t in (index_var("lane"), move.position))
             self.stores.append((lane, at))
 
 
