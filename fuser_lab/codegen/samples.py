@@ -177,10 +177,11 @@ class Samples:
         """Return what is known of an element of a buffer."""
         if place.numbers is None or not load.dtype.is_integral:
             return Value(None, place.inside)
-        kept = self._kept.get((load.buffer, place.numbers.tobytes())) if load.buffer.role in _OF_A_THREAD else None
-        moved = self._moved_words.get(load.buffer)
+        is_own, moved = load.buffer.role in _OF_A_THREAD, self._moved_words.get(load.buffer)
+        if is_own and (stored := self._kept.get((load.buffer, place.numbers.tobytes()))) is not None:
+            return stored
         position = place.numbers if moved is None else place.numbers + moved
-        return kept or Value(from_memory(position), place.inside, load.buffer.role in GLOBAL or moved is not None)
+        return Value(from_memory(position), place.inside, load.buffer.role in GLOBAL or moved is not None)
 
     def _operation_value(self, term: Term) -> Value:
         assert isinstance(term, Apply)
