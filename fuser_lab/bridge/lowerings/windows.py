@@ -366,7 +366,7 @@ def _gradient_of_maxima(to: Emitter, gradient: Any, maxima: Any, pool: _Pool, el
     inner = [axis for _, axis in steps.axes]
 
     def move(x: Any, backs: tuple[int, ...], fill: float) -> Any:
-        x = _windows_by_step(to, x, pool, [len(lead) + place for place in range(len(pool.sizes))], backs, fill)
+        x = _moved(to, x, pool, [len(lead) + place for place in range(len(pool.sizes))], backs, fill)
         return ops.broadcast(x, [axis in inner for axis in range(steps.ndim)]) if steps.ndim > x.ndim else x
 
     def term(backs: tuple[int, ...]) -> Any:
@@ -377,7 +377,7 @@ def _gradient_of_maxima(to: Emitter, gradient: Any, maxima: Any, pool: _Pool, el
     return _sum_of_windows(to, lead, pool, term)
 
 
-def _windows_by_step(
+def _moved(
     to: Emitter, x: Any, pool: _Pool, axes: Sequence[int], backs: Sequence[int], fill: float,
 ) -> Any:
     """Return what the windows have, by the step of their elements that is some steps after their start.
@@ -519,10 +519,10 @@ def _sum_of_columns(to: Emitter, x: Any, pool: _Pool) -> Any:
     steps = _steps(lead, pool)
     for place, (step, dilation) in enumerate(zip(pool.stride, pool.dilation, strict=True)):
         axis, length = lead + 2 * place + 1, pool.reach(place) * step
-        x = _pad_to(to, x, axis, -(-length // dilation))
+        x = _padded_to(to, x, axis, -(-length // dilation))
         if dilation > 1:
             shape = to.shape(x)
-            apart = _pad_to(to, ops.broadcast(x, [at == axis + 1 for at in range(x.ndim + 1)]), axis + 1, dilation)
+            apart = _padded_to(to, ops.broadcast(x, [at == axis + 1 for at in range(x.ndim + 1)]), axis + 1, dilation)
             x = to.reshape(apart, [*shape[:axis], shape[axis] * dilation, *shape[axis + 1 :]])
             x = slice_of(to, x, axis, 0, length)
     axes = [axis for axis, _ in steps.axes]
@@ -532,12 +532,12 @@ def _sum_of_columns(to: Emitter, x: Any, pool: _Pool) -> Any:
         for place, (back, step) in enumerate(zip(backs, pool.stride, strict=True)):
             part = slice_of(to, part, lead + 2 * place + 1, back * step, (back + 1) * step)
         flat = [lead + 2 * place + 1 for place, step in enumerate(pool.stride) if step == 1]
-        return _windows_by_step(to, ops.squeeze(part, flat) if flat else part, pool, axes, backs, 0.0)
+        return _moved(to, ops.squeeze(part, flat) if flat else part, pool, axes, backs, 0.0)
 
     return _sum_of_windows(to, to.shape(x)[:lead], pool, term)
 
 
-def _pad_to(to: Emitter, x: Any, axis: int, size: int) -> Any:
+def _padded_to(to: Emitter, x: Any, axis: int, size: int) -> Any:
     """Return a tensor with zeros after an axis' elements."""
     missing = size - to.shape(x)[axis]
     return to.ops.pad(x, [*[0, 0] * (x.ndim - axis - 1), 0, missing], 0.0) if missing else x
