@@ -400,12 +400,6 @@ ATEN = (
     "[5, 9], [3, 2], [2, 2], [0, 0], [1, 3])"),
     ("aten.max_pool2d_with_indices_backward.default(b[:1, :2, :2], b[:1], [2, 3], [1, 1], [0, 0], "
     "[1, 1], False, e[None] * 0 + 5)"),
-    "aten.col2im.default(a[:2, None].expand(2, 12, 4), [2, 9], [2, 3], [1, 1], [0, 0], [3, 2])",
-    "aten.col2im.default(b.reshape(1, 4, 6).mT, [3, 2], [3, 2], [1, 2], [1, 1], [2, 1])",
-    "aten.col2im.default(h.reshape(4, 3)[:, :2], [5, 2], [2, 2], [3, 1], [0, 0], [1, 2])",
-    "aten.unfold_backward.default(b[:, None].expand(2, 2, 3, 4), [2, 7, 3], 1, 4, 2)",
-    "aten.unfold_backward.default(a, [9], 0, 4, 2)",
-    "aten.unfold_backward.default(b.permute(1, 0, 2), [11, 2], 0, 4, 3)",
     "aten._adaptive_avg_pool3d.default(b[None], [1, 3, 2])",
     "aten._adaptive_avg_pool2d_backward.default(b[:, :1, :2], b)",
     "aten._adaptive_avg_pool2d_backward.default(h[None], torch.ones(1, 6, 4).half())",

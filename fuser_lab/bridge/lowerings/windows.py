@@ -13,7 +13,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from fuser_lab.bridge.lowerings.registry import Call, Emitter, axis_of, lowering, not_empty
+from fuser_lab.bridge.lowerings.registry import Call, Emitter, lowering, not_empty
 from fuser_lab.bridge.lowerings.views import slice_of
 from fuser_lab.dtypes import DataType
 
@@ -358,15 +358,21 @@ ElementIn = Callable[[_Steps, tuple[int, ...]], Any]
 def _gradient_of_maxima(to: Emitter, gradient: Any, maxima: Any, pool: _Pool, element_in: ElementIn) -> Any:
     """Return for each element the sum of the gradients of the windows whose maximum it is.
 
-    ``maxima`` says which element is each window's maximum, and `element_in` which one an element is in windows that
-    begin some steps before it.
+    An element of the step ``row`` of a padded axis may be in the windows that begin ``back`` steps before it.
+    ``maxima`` says which element is each window's maximum, and `element_in` which one an element is in such windows.
     """
-    ops, lead = to.ops, to.shape(gradient)[: -len(pool.sizes)]
-    steps = _steps(len(lead), pool)
+    ops, count = to.ops, len(pool.sizes)
+    lead = gradient.ndim - count
+    steps, ranges = _steps(lead, pool), [pool.steps_with_elements(place) for place in range(count)]
     inner = [axis for _, axis in steps.axes]
 
     def move(x: Any, backs: tuple[int, ...], fill: float) -> Any:
-        x = _moved(to, x, pool, [len(lead) + place for place in range(len(pool.sizes))], backs, fill)
+        """Return what the windows have by the step of their elements that is some steps after their start."""
+        before = [back - rows.start for back, rows in zip(backs, ranges, strict=True)]
+        pads = [pad for place in reversed(range(count)) for pad in (
+            before[place], len(ranges[place]) - pool.results[place] - before[place],
+        )]
+        x = ops.pad(x, pads, fill) if any(pads) else x
         return ops.broadcast(x, [axis in inner for axis in range(steps.ndim)]) if steps.ndim > x.ndim else x
 
     def term(backs: tuple[int, ...]) -> Any:
@@ -374,40 +380,15 @@ def _gradient_of_maxima(to: Emitter, gradient: Any, maxima: Any, pool: _Pool, el
         is_maximum = ops.eq(move(maxima, backs, -1), element_in(steps, backs))
         return ops.where(is_maximum, to.cast(move(gradient, backs, 0.0), to.dtype.compute), 0.0)
 
-    return _sum_of_windows(to, lead, pool, term)
-
-
-def _moved(
-    to: Emitter, x: Any, pool: _Pool, axes: Sequence[int], backs: Sequence[int], fill: float,
-) -> Any:
-    """Return what the windows have, by the step of their elements that is some steps after their start.
-
-    ``axes`` are those of the windows. Steps with elements of the operand remain.
-    """
-    pads = [(0, 0)] * x.ndim
-    for place, (axis, back) in enumerate(zip(axes, backs, strict=True)):
-        before, rows = back - pool.steps_with_elements(place).start, len(pool.steps_with_elements(place))
-        pads[axis] = before, rows - pool.results[place] - before
-    return to.ops.pad(x, [pad for pair in reversed(pads) for pad in pair], fill) if any(map(any, pads)) else x
-
-
-def _sum_of_windows(
-    to: Emitter, lead: Sequence[int], pool: _Pool, term: Callable[[tuple[int, ...]], Any],
-) -> Any:
-    """Return the sums for each element over the windows that have it, after the axes ``lead``.
-
-    An element of the step ``row`` of a padded axis may be in the windows that begin ``back`` steps before it: those are
-    the summands `term`, whose axes are `_steps`.
-    """
-    total = functools.reduce(to.ops.add, map(term, product(*(
+    total = functools.reduce(ops.add, map(term, product(*(
         [back for back in reversed(range(pool.reach(place))) if set(pool.elements_back(place, back)) != {None}]
-        for place in range(len(pool.sizes))
+        for place in range(count)
     ))))
-    ranges = [pool.steps_with_elements(place) for place in range(len(pool.sizes))]
-    merged = to.reshape(total, [*lead, *(len(rows) * step for rows, step in zip(ranges, pool.stride, strict=True))])
+    sizes = [len(rows) * step for rows, step in zip(ranges, pool.stride, strict=True)]
+    merged = to.reshape(total, [*to.shape(gradient)[:lead], *sizes])
     for place, (padding, step, size) in enumerate(zip(pool.padding, pool.stride, pool.sizes, strict=True)):
         start = padding - ranges[place].start * step
-        merged = slice_of(to, merged, len(lead) + place, start, start + size)
+        merged = slice_of(to, merged, lead + place, start, start + size)
     return merged
 
 
@@ -461,86 +442,6 @@ def _gradient_of_indices(
     pool = _pool_of(to, to.shape(x), to.shape(gradient), kernel, stride, padding, dilation)
     element_in = functools.partial(_position, to, pool)
     return _gradient_of_maxima(to, gradient, indices, pool, element_in)
-
-
-# Sums of overlapping windows
-
-def _fold_of(call: Call) -> _Pool:
-    """Return the windows of which a call adds the elements."""
-    if call.target == "aten.unfold_backward.default":
-        gradient, sizes, dim, size, step = call.args
-        axis = axis_of(dim, len(sizes))
-        return _pool(sizes[axis : axis + 1], gradient.shape[axis : axis + 1], size, step, 0)
-    _, sizes, kernel, dilation, padding, stride = call.args
-    spans = zip(sizes, *(n * 2 if len(n) == 1 else n for n in (kernel, dilation, padding, stride)), strict=True)
-    results = [(size + 2 * pad - d * (k - 1) - 1) // step + 1 for size, k, d, pad, step in spans]
-    return _pool(sizes, results, kernel, stride, padding, dilation)
-
-
-def _many(call: Call) -> str | None:
-    """Refuse sums of more windows than maxima have elements, which torch's kernels add in a loop for each result."""
-    if not call.result.is_float:
-        return "sums of windows are lowered for floats"
-    if not call.result.ndim or not all(tensor.size for tensor in (call.result, *call.tensors)):
-        return "a tensor is empty, or has no axes"
-    pool = _fold_of(call)
-    count = prod(map(pool.reach, range(len(pool.sizes))))
-    if count <= MOST_OF_MAXIMUM:
-        return None
-    return f"an element is in {count} windows; {MOST_OF_MAXIMUM} at most are lowered"
-
-
-@lowering("aten.col2im.default", refuse=_many)
-def _fold(to: Emitter, x: Any, sizes: Any, kernel: Any, *_: Any) -> Any:
-    pool, shape = _fold_of(to.call), to.call.result.shape
-    columns = to.reshape(x, [*shape[:-2], *pool.kernel, *pool.results])
-    total = _sum_of_columns(to, columns, pool)
-    return to.reshape(total, shape)
-
-
-@lowering("aten.unfold_backward.default", refuse=_many)
-def _unfold_gradient(to: Emitter, x: Any, sizes: Any, dim: int, *_: Any) -> Any:
-    axis = axis_of(dim, len(sizes))
-    others = [place for place in range(len(sizes)) if place != axis]
-    columns = to.ops.permute(x, [*others, len(sizes), axis])
-    total = _sum_of_columns(to, columns, _fold_of(to.call))
-    return to.ops.permute(total, sorted(range(len(sizes)), key=[*others, axis].__getitem__))
-
-
-def _sum_of_columns(to: Emitter, x: Any, pool: _Pool) -> Any:
-    """Return the sums of windows at their places; the last axes are those of elements, then those of windows.
-
-    The elements of a window are cut into steps, of which each summand has one.
-    """
-    ops, count = to.ops, len(pool.sizes)
-    lead = x.ndim - 2 * count
-    x = ops.permute(x, [*range(lead), *(lead + place + part * count for place in range(count) for part in (1, 0))])
-    x = to.cast(x, to.dtype.compute)
-    steps = _steps(lead, pool)
-    for place, (step, dilation) in enumerate(zip(pool.stride, pool.dilation, strict=True)):
-        axis, length = lead + 2 * place + 1, pool.reach(place) * step
-        x = _padded_to(to, x, axis, -(-length // dilation))
-        if dilation > 1:
-            shape = to.shape(x)
-            apart = _padded_to(to, ops.broadcast(x, [at == axis + 1 for at in range(x.ndim + 1)]), axis + 1, dilation)
-            x = to.reshape(apart, [*shape[:axis], shape[axis] * dilation, *shape[axis + 1 :]])
-            x = slice_of(to, x, axis, 0, length)
-    axes = [axis for axis, _ in steps.axes]
-
-    def term(backs: tuple[int, ...]) -> Any:
-        part = x
-        for place, (back, step) in enumerate(zip(backs, pool.stride, strict=True)):
-            part = slice_of(to, part, lead + 2 * place + 1, back * step, (back + 1) * step)
-        flat = [lead + 2 * place + 1 for place, step in enumerate(pool.stride) if step == 1]
-        return _moved(to, ops.squeeze(part, flat) if flat else part, pool, axes, backs, 0.0)
-
-    return _sum_of_windows(to, to.shape(x)[:lead], pool, term)
-
-
-def _padded_to(to: Emitter, x: Any, axis: int, size: int) -> Any:
-    """Return a tensor with zeros after an axis' elements."""
-    missing = size - to.shape(x)[axis]
-    return to.ops.pad(x, [*[0, 0] * (x.ndim - axis - 1), 0, missing], 0.0) if missing else x
 
 
 # Adaptive means, whose windows are parts of equal size
