@@ -204,6 +204,13 @@ def test_quotients_that_are_rounded_far_are_exact(last: Any, exact: bool) -> Non
     assert ("quotient" not in names, "div" in names) == (exact, exact)
 
 
+def halved(o: Any, x: Any, y: Any, *, rounds: int) -> Any:
+    """A value that each round reads twice, so that 2 ** rounds paths lead from it to the result."""
+    for _ in range(rounds):
+        x = o.where(o.lt(y, 0.5), o.add(x, y), x)
+    return x
+
+
 @pytest.mark.parametrize(("record", "functions"), [
     (lambda o, x, y: o.truediv(x, y), {"quotient"}), (lambda o, x, y: o.truediv(x, 3.0), {"mul"}),
     (lambda o, x, y: o.reciprocal(x), {"quotient"}), (lambda o, x, y: o.truediv(x, 2.0**127), {"div"}),
@@ -212,9 +219,10 @@ def test_quotients_that_are_rounded_far_are_exact(last: Any, exact: bool) -> Non
     (lambda o, x, y: o.add(o.exp(x), o.sqrt(y)), {"exp", "rounded_sqrt", "add"}),
     (lambda o, x, y: o.lt(y, o.exp(x)), {"library_exp"}),
     (lambda o, x, y: o.ge(o.sigmoid(x), y), {"neg", "library_exp", "add", "rounded_quotient"}),
+    (lambda o, x, y: halved(o, o.truediv(x, y), y, rounds=64), {"quotient", "add", "select"}),
 ], ids=[
     "quotient", "constant", "reciprocal", "tiny reciprocal", "rounded sum", "power of two", "exponential",
-    "compared exponential", "compared sigmoid",
+    "compared exponential", "compared sigmoid", "rounds of a bisection",
 ])  # fmt: skip
 def test_kernels_that_keep_floats_divide_without_branches(record: Any, functions: set[str]) -> None:
     fusion = build(lambda fd, x, y: record(fd.ops, x, y), [(999,), (999,)], D.Float)
