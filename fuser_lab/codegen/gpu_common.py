@@ -335,13 +335,13 @@ def _is_compared(origin: str | None, fusion: Fusion) -> bool:
 def _reaches_step(value: Val, fusion: Fusion) -> bool:
     """Whether a value, or a copy of it, is used by a function that is sensitive to the last place."""
     # Each value once: between the rounds of ``x = where(c, x + d, x)``, the number of paths doubles.
-    found, waiting = {value}, [value]
+    reached, waiting = {value}, [value]
     while waiting:
         for user in fusion.users.get(waiting.pop(), ()):
             made = user.outputs[0]
             if user.op.name in _STEPS or made.dtype.is_float8 or not (made.dtype.is_float or made.dtype.is_complex):
                 return True
-            if user.op.name in _CARRIES and made not in found:
-                found.add(made)
+            if user.op.name in _CARRIES and made not in reached:
+                reached.add(made)
                 waiting.append(made)
     return False
