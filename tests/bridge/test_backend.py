@@ -273,7 +273,8 @@ def test_the_table_does_not_change_with_what_is_registered():
     names, own = names_of(table()), names_of(composites.decompositions())
     assert names - own - names_of(pools.decompositions()) <= set(NAMES.split())
     assert {name for name in own if not name.startswith("_foreach_")} == {
-        "_weight_norm_interface_backward", "bmm", "eye", "fake_quantize_per_tensor_affine_cachemask", "lerp",
+        "_weight_norm_interface_backward", "bmm", "col2im", "eye", "fake_quantize_per_tensor_affine_cachemask", "lerp",
+        "unfold_backward",
     }
     assert not {name for name in names if "scaled_dot_product" in name or "dropout" in name} - {
         "native_dropout_backward",
