@@ -50,7 +50,7 @@ def _sum_of_windows(windows: Any, sizes: Any, dim: int, size: int, step: int) ->
     axis = dim % max(len(sizes), 1)
     if not sizes or not windows.numel():
         return windows.new_zeros(sizes) if sizes else windows.squeeze(0)
-    wide = _widened(windows)
+    wide = _widen(windows)
     others = [0, 0] * (len(sizes) - axis - 1)  # the axes between a window's axis and its elements
     parts = (
         torch.constant_pad_nd(part, [0, step - part.shape[-1], *others, back, count - 1 - back])
@@ -69,7 +69,7 @@ def _sum_of_blocks(x: Any, sizes: Any, kernel: Any, dilation: Any, padding: Any,
     whole = [size + 2 * pad for size, pad in zip(sizes, padding, strict=True)]
     rows, columns = ((size - k) // step + 1 for size, k, step in zip(whole, kernel, stride, strict=True))
     lead = (*x.shape[:-2], x.shape[-2] // (kernel[0] * kernel[1]))
-    blocks = _widened(x).reshape(-1, *kernel, rows, columns).permute(0, 3, 4, 2, 1)
+    blocks = _widen(x).reshape(-1, *kernel, rows, columns).permute(0, 3, 4, 2, 1)
     tall = _sum_of_windows(blocks, (blocks.shape[0], whole[0], columns, kernel[1]), 1, kernel[0], stride[0])
     if tall is NotImplemented:
         return NotImplemented
@@ -81,7 +81,7 @@ def _sum_of_blocks(x: Any, sizes: Any, kernel: Any, dilation: Any, padding: Any,
     return images.reshape(*lead, *sizes).to(x.dtype).contiguous()
 
 
-def _widened(x: Any) -> Any:
+def _widen(x: Any) -> Any:
     """Return a tensor in the dtype in which its sums are accumulated."""
     return x.float() if x.dtype.itemsize == 2 and x.dtype.is_floating_point else x
 

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TypeGuard
 
 from fuser_lab.codegen import kernel_ir as ir
+from fuser_lab.codegen.rewrites import variables_read
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
@@ -71,7 +72,7 @@ loop(c, 64, serial, let(t0, T0[c]), let(t1, t0 * 0.5), let(t2, t1 + t0), store(T
 
 def with_named_constants(body: ir.Block) -> ir.Block:
     """Return a phase's body in which constants are variables that are assigned first, if there are many."""
-    used = ir.variables_read(body)
+    used = variables_read(body)
     used |= {s.name if isinstance(s, ir.Let) else s.var for s in ir.walk(body) if isinstance(s, ir.Let | ir.Loop)}
     return _with_names(body, (name for name in map("c{}".format, itertools.count()) if name not in used))
 

@@ -6,9 +6,9 @@ is in a branch, and the factors of its channel with it. The element in the middl
 
 from collections import defaultdict
 
-from fuser_lab.codegen.kernel_ir import Block, If, Let, Load, Role, map_blocks, variables_in, walk
+from fuser_lab.codegen.kernel_ir import Block, If, Let, Load, Role, map_blocks, walk
 from fuser_lab.codegen.rewrites import name_set_by, without
-from fuser_lab.ir.term import Term
+from fuser_lab.ir.term import Term, variables_in
 
 EXAMPLE = """
 loop(

@@ -9,7 +9,7 @@ A `Layout` gives the positions of a tensor's elements in its buffer.
 """
 
 import enum
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fuser_lab.cost.device import ACCESS_BYTES, STATIC_BUFFER
@@ -465,16 +465,6 @@ def every_term(statement: Statement) -> Iterator[Term]:
     """Yield the terms of a statement and the terms inside them, without those of nested statements."""
     for root in terms_of(statement):
         yield from root.walk()
-
-
-def variables_in(terms: Iterable[Term]) -> frozenset[str]:
-    """Return the names of the variables in terms."""
-    return frozenset([part.name for term in terms for part in term.walk() if isinstance(part, Var)])
-
-
-def variables_read(statements: tuple[Statement, ...]) -> frozenset[str]:
-    """Return the names of the variables that statements read, nested ones included."""
-    return variables_in(term for statement in walk(statements) for term in terms_of(statement))
 
 
 def map_terms(statement: Statement, rewrite: Callable[[Term], Term]) -> Statement:

@@ -33,7 +33,7 @@ from fuser_lab.codegen.cpu_functions import are_called, is_vectorized
 from fuser_lab.codegen.index_math import access_of, negate, simplify
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir.term import MATH, Apply, Const, Term, Var, apply, index
+from fuser_lab.ir.term import MATH, Apply, Const, Term, Var, apply, index, variables_in
 from fuser_lab.ir.transform import ParallelType
 
 LONG = crossover("cpu.long_loops.from")
@@ -136,7 +136,7 @@ def _unit(statement: ir.Statement, guards: tuple[Term, ...], weight: int) -> Uni
     reads, _ = _read((statement,), frozenset())
     return Unit(
         statement=statement, guards=guards, sets={let.name: let for let in reversed(lets)},
-        reads=reads | ir.variables_in(guards), weight=weight,
+        reads=reads | variables_in(guards), weight=weight,
     )
 
 
@@ -144,7 +144,7 @@ def _read(statements: ir.Block, assigned: Names) -> tuple[Names, Names]:
     """Return the names that statements read before assigning them, and the names assigned afterwards."""
     read = frozenset[str]()
     for statement in statements:
-        read |= ir.variables_in(ir.terms_of(statement)) - assigned
+        read |= variables_in(ir.terms_of(statement)) - assigned
         if isinstance(statement, ir.Let):
             assigned |= {statement.name}
         elif isinstance(statement, ir.If):
@@ -249,7 +249,7 @@ class Body:
 
     def _is_apart(self, buffer: ir.Buffer, position: Term) -> bool:
         moves = bool(access_of(buffer, position, self._var).step)
-        return moves and self._setters.keys().isdisjoint(ir.variables_in([position]))
+        return moves and self._setters.keys().isdisjoint(variables_in([position]))
 
     def crossing(self) -> list[int]:
         """Return the cost of values that cross a cut before each unit; expensive ones count several times."""
@@ -443,7 +443,7 @@ def _names(statement: ir.Statement) -> Iterator[str]:
         case ir.Alloc(buffer=buffer):
             yield buffer.name
     yield from (buffer.name for buffer, _ in ir.accesses_of(statement))
-    yield from ir.variables_in(ir.terms_of(statement))
+    yield from variables_in(ir.terms_of(statement))
 
 
 def _without_note(unit: Unit) -> Unit:

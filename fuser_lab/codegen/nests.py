@@ -14,7 +14,7 @@ from fuser_lab.codegen.index_math import linear, simplify, substitute, variables
 from fuser_lab.codegen.values import Values
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
-from fuser_lab.ir.term import Apply, Const, Term, Var, index
+from fuser_lab.ir.term import Apply, Const, Term, Var, index, variables_in
 from fuser_lab.ops import OPS
 from fuser_lab.schedule.state import Refused
 
@@ -444,7 +444,7 @@ def _axes_behind(statements: tuple[ir.Statement, ...], axes: Sequence[Axis]) -> 
     behind = {axis.name: frozenset((axis.name,)) for axis in axes}
     for statement in ir.walk(statements):
         if isinstance(statement, ir.Let):
-            read = ir.variables_in([statement.value])
+            read = variables_in([statement.value])
             behind[statement.name] = frozenset().union(*(behind.get(name, ()) for name in read))
     return behind
 

@@ -53,7 +53,7 @@ from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.codegen.index_math import negate, variables
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir.term import COMPARISONS, Apply, Const, Term, Var, index
+from fuser_lab.ir.term import COMPARISONS, Apply, Const, Term, Var, index, variables_in
 
 _LARGEST_E4M3 = 448.0  # largest number of Float8_e4m3fn (OCP 8-bit floating point, E4M3)
 
@@ -88,7 +88,7 @@ def rewrite(body: ir.Block) -> ir.Block:
 
 def without_unread(body: ir.Block, replaced: ir.Block) -> ir.Block:
     """Return the statements that replace a body, without the values that only the body reads."""
-    return body if replaced == body else without(replaced, ir.variables_read(body) - ir.variables_read(replaced))
+    return body if replaced == body else without(replaced, variables_read(body) - variables_read(replaced))
 
 
 def _block(body: ir.Block, definitions: Mapping[str, Term]) -> ir.Block:
@@ -207,10 +207,14 @@ def made_of_data(body: ir.Block) -> frozenset[str]:
     return frozenset(names)
 
 
+def variables_read(statements: ir.Block) -> frozenset[str]:
+    """Return the names of the variables that statements read, nested ones included."""
+    return variables_in(term for statement in ir.walk(statements) for term in ir.terms_of(statement))
+
+
 def depends_on(condition: Term, names: Iterable[str]) -> bool:
     """Whether a condition depends on some variables."""
-    name_set = set(names)
-    return any(isinstance(term, Var) and term.name in name_set for term in condition.walk())
+    return not variables_in([condition]).isdisjoint(names)
 
 
 def checked_positions(body: ir.Block) -> Iterator[tuple[str, Term, Term]]:

@@ -23,7 +23,6 @@ from fuser_lab.ir.term import Apply, Const, Term, Var
 
 # Memory that outlives a phase.
 GLOBAL: Final = frozenset({ir.Role.INPUT, ir.Role.OUTPUT, ir.Role.UPDATED, ir.Role.WORKSPACE})
-_OF_A_THREAD: Final = frozenset({ir.Role.SCRATCH, ir.Role.WORDS})
 Whole = npt.NDArray[np.int64]
 Numbers = npt.NDArray[Any]
 Known = Whole | None  # one number per sample; None for values that depend on data
@@ -114,7 +113,7 @@ class Samples:
                 buffer=buffer, position=position, value=value,
             ):
                 element, place = self._term(value), self._access(buffer, position, 1, 1, stored=True)
-                if element.gathered and place.numbers is not None and buffer.role in _OF_A_THREAD:
+                if element.gathered and place.numbers is not None and buffer.role in ir.OF_A_THREAD:
                     self._kept[buffer, place.numbers.tobytes()] = element
                 self._count_conversion(buffer, self._inside)
             case ir.Reduce(name=name, value=value):
@@ -177,7 +176,7 @@ class Samples:
         """Return what is known of an element of a buffer."""
         if place.numbers is None or not load.dtype.is_integral:
             return Value(None, place.inside)
-        is_own, moved = load.buffer.role in _OF_A_THREAD, self._moved_words.get(load.buffer)
+        is_own, moved = load.buffer.role in ir.OF_A_THREAD, self._moved_words.get(load.buffer)
         if is_own and (stored := self._kept.get((load.buffer, place.numbers.tobytes()))) is not None:
             return stored
         position = place.numbers if moved is None else place.numbers + moved

@@ -25,7 +25,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError, ScheduleError, UnsupportedError
 from fuser_lab.ir import Fusion, OpKind, Scalar
 from fuser_lab.ir.kernel_transforms import OF_SCHEDULERS, is_template
-from fuser_lab.ir.term import Const, Term, Var, apply, index
+from fuser_lab.ir.term import Const, Term, Var, apply, index, variables_in
 from fuser_lab.ir.transform import ParallelType, Rules, ScheduledFusion
 from fuser_lab.ir.transform_arguments import int_of
 from fuser_lab.ops import OPS
@@ -242,7 +242,7 @@ def _initial_values(body: tuple[ir.Statement, ...]) -> tuple[ir.Let, ...]:
 def _read_outside(statements: Sequence[ir.Statement], visible: frozenset[str]) -> Iterator[str]:
     """Yield the names that statements read where no block around them has set them before."""
     for statement in statements:
-        yield from ir.variables_in(ir.terms_of(statement)) - visible
+        yield from variables_in(ir.terms_of(statement)) - visible
         match statement:
             case ir.Let(name=name, update=update):
                 if update and name not in visible:

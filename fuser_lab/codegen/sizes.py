@@ -16,7 +16,7 @@ from fuser_lab.codegen import kernel_ir as ir
 from fuser_lab.codegen.index_math import is_index
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir.term import Apply, Const, Term, Var, apply, index
+from fuser_lab.ir.term import Apply, Const, Term, Var, apply, index, variables_in
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.state import Style
 from fuser_lab.targets import target_of
@@ -246,7 +246,7 @@ class _Sizes:
             case Apply(dtype, fn, args) if fn in _LINEAR:
                 return Apply(dtype, fn, tuple(self.steps(arg, least) for arg in args))
             case Apply(_, "min", _):
-                return self.bound(term, ir.variables_in([term]), least)
+                return self.bound(term, variables_in([term]), least)
             case _:
                 return term
 
@@ -254,7 +254,7 @@ class _Sizes:
         """Return a term with parameters for bounds of moving indices, and for divisors of means."""
         match term:
             case Apply(dtype, fn, (a, Const(DataType.Index, _) as limit)) if fn in _COMPARED | _SAME and is_index(a):
-                return Apply(dtype, fn, (a, self.bound(limit, ir.variables_in([a])))) if _mentions(a, moving) else term
+                return Apply(dtype, fn, (a, self.bound(limit, variables_in([a])))) if _mentions(a, moving) else term
             case Apply(dtype, "select", (condition, *sides)):
                 with self._among(condition, moving):
                     chosen = tuple(self.compared(side, moving) for side in sides)
@@ -360,7 +360,7 @@ class _GpuSizes(_Sizes):
         names, turns, parts, placed = {loop.var}, False, False, False
         for statement in ir.walk(loop.body):
             for buffer, position in ir.accesses_of(statement):
-                if not names.isdisjoint(ir.variables_in([position])):
+                if not names.isdisjoint(variables_in([position])):
                     if buffer.role in ir.OF_A_THREAD:
                         return False
                     parts |= buffer.role is ir.Role.WORKSPACE and not isinstance(statement, ir.Store | ir.VectorStore)
@@ -402,7 +402,7 @@ class _GpuSizes(_Sizes):
     def choice(self, statement: ir.If, moving: Names, *, outermost: bool) -> ir.If:
         """Return a conditional with parameters."""
         match statement.condition:
-            case Apply(dtype, "eq", (a, Const() as block)) if (names := ir.variables_in([a])) & moving:
+            case Apply(dtype, "eq", (a, Const() as block)) if (names := variables_in([a])) & moving:
                 condition = Apply(dtype, "eq", (a, self.bound(block, names, 0)))
                 before, self._rest = self._rest, True
                 then = self.block(statement.then, moving, outermost=outermost)

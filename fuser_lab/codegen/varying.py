@@ -18,6 +18,7 @@ from functools import partial
 from typing import TypeGuard
 
 from fuser_lab.codegen import kernel_ir as ir
+from fuser_lab.codegen.rewrites import variables_read
 from fuser_lab.codegen.sizes import names_in, with_sizes
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
@@ -212,7 +213,7 @@ def _with_arguments(kernel: ir.Kernel, labels: dict[int, int]) -> ir.Kernel:
     for phase in kernel.phases:
         body = ir.rewrite_statements(phase.body, lambda term: number(term) if _may_be_argument(term) else None, _roomy)
         body = divisions_before_loops(body, frozenset(size.name for size in sizes.values()), used)
-        read = ir.variables_read(body)
+        read = variables_read(body)
         declared = (*phase.sizes, *sizes.values())
         phases.append(replace(phase, body=body, sizes=tuple(size for size in declared if size.name in read)))
     return replace(kernel, phases=tuple(phases))

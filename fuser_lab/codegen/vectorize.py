@@ -27,10 +27,10 @@ from fuser_lab.codegen.index_math import (
     to_term,
     variables,
 )
-from fuser_lab.codegen.rewrites import depends_on, made_of_data
+from fuser_lab.codegen.rewrites import depends_on, made_of_data, variables_read
 from fuser_lab.codegen.windows import OUTSIDE, Key, Loops, Window, has_loads, holds_for, place_of, window_of, windows_of
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir.term import Apply, Const, Term, Var, cast, index
+from fuser_lab.ir.term import Apply, Const, Term, Var, cast, index, variables_in
 from fuser_lab.ir.transform import ParallelType
 
 EXAMPLE = """
@@ -237,7 +237,7 @@ class _Vectorizer:
 
     def _is_outside(self, condition: Term, around: "_Around") -> bool:
         """Whether a condition is loop-invariant and known before the loop."""
-        names = ir.variables_in([condition]) | variables(resolve(condition, self._definitions))
+        names = variables_in([condition]) | variables(resolve(condition, self._definitions))
         return not has_loads(condition) and names.isdisjoint(around.inside)
 
     def _read(self, value: Term, around: "_Around", moves: _Moves, origin: str | None) -> Term:
@@ -270,7 +270,7 @@ class _Vectorizer:
         self, seed: Term, offset: Term, position: Term, around: "_Around", moves: _Moves, origin: str | None,
     ) -> Term | None:
         """Return a random number from those drawn together before the loop; None if they are not consecutive."""
-        outside = ir.variables_in([seed, offset])
+        outside = variables_in([seed, offset])
         form = linear(resolve(position, self._inner(around)), {})
         inside = [part for part in form.parts if around.loop.var in variables(part[0])]
         base = to_term(Linear(form.constant // 4 * 4, tuple(part for part in form.parts if part not in inside)))
@@ -358,7 +358,7 @@ class _Vectorizer:
         ahead = _loads_ahead(body)
         if ahead:
             alone = (s for s in ahead if isinstance(s, ir.VectorLoad) and rounds > 1)
-            once = tuple(s for s in alone if not ir.variables_read((s,)) & {loop.var, *inside})
+            once = tuple(s for s in alone if not variables_read((s,)) & {loop.var, *inside})
             yield from once
             if rest := tuple(s for s in ahead if s not in once):
                 yield replace(loop, body=rest)
@@ -429,7 +429,7 @@ def _slice(body: ir.Block, needed: set[str]) -> ir.Block:
                 statements.append(_choice(condition, *branches))
             case _:
                 continue
-        needed |= ir.variables_in(ir.terms_of(statements[-1]))
+        needed |= variables_in(ir.terms_of(statements[-1]))
     return tuple(reversed(statements))
 
 
@@ -462,7 +462,7 @@ def _before_barriers(body: ir.Block) -> ir.Block:
         waiting = waits and _only_loads(statement)
         first = next((n for n, s in enumerate(result) if waiting and _only_loads(s)), None)
         made = {s.name for s in result[first + 1 :] if isinstance(s, ir.Let)} if first is not None else set()
-        if first is None or not made.isdisjoint(ir.variables_read((statement,))):
+        if first is None or not made.isdisjoint(variables_read((statement,))):
             result.append(statement)
         else:
             result.insert(first + 1, statement)

@@ -37,10 +37,10 @@ from fuser_lab.codegen.index_math import (
     variables,
     widest_vectors,
 )
-from fuser_lab.codegen.kernel_ir import Block, Buffer, If, Let, Load, Role, terms_of, variables_in
+from fuser_lab.codegen.kernel_ir import Block, Buffer, If, Let, Load, Role, terms_of
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir.term import Apply, Const, Term, Var, index
+from fuser_lab.ir.term import Apply, Const, Term, Var, index, variables_in
 
 Parts = frozenset[tuple[Term, int]]
 _STRICT = {"lt": True, "gt": True, "le": False, "ge": False}

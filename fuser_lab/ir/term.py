@@ -5,7 +5,7 @@ A term is a constant, a named variable or a function applied to terms. Functions
 formula: ``1 / (1 + exp(-x))``.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Union
 
@@ -127,6 +127,11 @@ class Apply(Term):
     def children(self) -> tuple[Term, ...]:
         """Arguments of the function."""
         return self.args
+
+
+def variables_in(terms: Iterable[Term]) -> frozenset[str]:
+    """Return the names of the variables in terms."""
+    return frozenset([part.name for term in terms for part in term.walk() if isinstance(part, Var)])
 
 
 def like(term: Term, value: TermLike) -> Term:

@@ -228,7 +228,7 @@ def _powers(call: Call) -> str | None:
     exponent = call.args[1]
     if call.result.is_float or (type(exponent) is int and exponent >= 0 and isinstance(call.args[0], TracedTensor)):
         return None
-    return "it is a power of integers whose exponent is no number, or negative"
+    return "it is a power of integers with an exponent that is a tensor or negative"
 
 
 @lowering("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar", refuse=_powers)
