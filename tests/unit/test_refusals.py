@@ -11,6 +11,7 @@ import traitlets
 import fuser_lab as fl
 from fuser_lab import DataType
 from fuser_lab.cli import commands as cli
+from fuser_lab.contracts.commands import SKIP
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.errors import FuserLabError
 from tests.unit import public_calls
@@ -221,7 +222,7 @@ def test_commands(command, option, tmp_path, monkeypatch):
         errors.seek(0)
         said = errors.read()
         said = said[said.find("fuser_lab: "):]  # without the usage line that argparse prints first
-        if status not in {0, 1, 2, cli._SKIP} or (status == 2 and not said and command != "agree") or (
+        if status not in {0, 1, 2, SKIP} or (status == 2 and not said and command != "agree") or (
             len(said) > LONGEST > len(word)
         ):
             found.append(f"{word[:20]!r}: status {status}, {said[:80]!r}")

@@ -242,8 +242,9 @@ def statistics(fd: Any, x: Any) -> Any:
 @pytest.mark.parametrize("dtype", [D.Float, D.BFloat16, D.Double], ids=lambda d: d.name)
 def test_maximum_and_sum_of_columns_in_one_pass(shape: tuple[int, int], dtype: Any) -> None:
     kernel = run(build(statistics, [shape], dtype), S.REDUCTION, [numbers(shape, dtype)])
-    assert [s.online for s in schedules(kernel)] == [True]
-    assert len(kernel.phases) == (1 if schedules(kernel)[0].split == 1 else 2)
+    (loops,) = schedules(kernel)
+    assert loops.online or loops.persistent  # a few short columns stay on chip
+    assert len(kernel.phases) == (1 if loops.split == 1 else 2)
     run(build(column_softmax, [shape], dtype), S.OUTER_PERSISTENT, [numbers(shape, dtype)])
 
 
