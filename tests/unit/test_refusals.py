@@ -121,7 +121,7 @@ def test_ops_with_every_value(name):
 @pytest.fixture
 def calls(tmp_path):
     # Created for each test, because some calls are legal only once with the same arguments.
-    with contextlib.chdir(tmp_path):
+    with contextlib.chdir(tmp_path), fl.use_tuned(False):
         yield public_calls.calls(public_calls.world(tmp_path))
 
 
