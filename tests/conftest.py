@@ -20,9 +20,6 @@ os.environ.setdefault("FUSER_LAB_VERIFY", "1")
 # On a machine with a GPU, JAX would reserve most of its memory in each test process.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-# A fresh clone makes its kernels, graphs and plans, whatever the user's cache has, and leaves none there.
-os.environ.setdefault("FUSER_LAB_CACHE", str(Path(__file__).resolve().parent.parent / "test-output" / "cache"))
-
 import hypothesis
 import pytest
 from browser_path import HOW, find_browser
