@@ -247,8 +247,19 @@ def test_gaps_are_what_a_plan_takes_beyond_its_segments() -> None:
     assert math.isnan(whole.warm), "CPU caches are never cold here"
 
 
-def test_equal_plans_are_a_tie_with_names_and_parts_of_their_own() -> None:
-    timings = measure([exp_plan("one"), exp_plan("one"), exp_plan("one")], [X], seconds=0.3, progress=False)
+def test_equal_plans_are_a_tie_with_names_and_parts_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    noise = np.random.default_rng(1)
+
+    def measured(_: HostClock, call: Any) -> Any:
+        def sample() -> float:
+            call()
+            return 1e-4 * float(noise.uniform(0.98, 1.02))
+
+        return sample
+
+    monkeypatch.setattr(HostClock, "measured", measured)
+    monkeypatch.setattr(HostClock, "measured_in_order", lambda clock, calls: [measured(clock, call) for call in calls])
+    timings = measure([exp_plan("one"), exp_plan("one"), exp_plan("one")], [X], seconds=0.02, progress=False)
     assert [r.plan for r in timings.rows] == ["one", "one", "one (2)", "one (2)", "one (3)", "one (3)"]
     for segment, whole in zip(timings.rows[::2], timings.rows[1::2], strict=True):
         assert whole.kernels == segment.median
