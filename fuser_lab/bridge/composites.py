@@ -51,14 +51,14 @@ def _sum_of_windows(windows: Any, sizes: Any, dim: int, size: int, step: int) ->
     if not sizes or not windows.numel():
         return windows.new_zeros(sizes) if sizes else windows.squeeze(0)
     wide = _widen(windows)
-    others = [0, 0] * (len(sizes) - axis - 1)  # the axes between a window's axis and its elements
+    later_pads = [0, 0] * (len(sizes) - axis - 1)  # of the axes between a window's axis and its elements
     parts = (
-        torch.constant_pad_nd(part, [0, step - part.shape[-1], *others, back, count - 1 - back])
+        torch.constant_pad_nd(part, [0, step - part.shape[-1], *later_pads, back, count - 1 - back])
         for back, part in enumerate(wide.split(step, -1))
     )
     blocks = functools.reduce(torch.add, parts).movedim(-1, axis + 1).flatten(axis, axis + 1)
     rest = sizes[axis] - blocks.shape[axis]
-    total = torch.constant_pad_nd(blocks, [*others, 0, rest]) if rest else blocks
+    total = torch.constant_pad_nd(blocks, [*later_pads, 0, rest]) if rest else blocks
     return total.to(windows.dtype).contiguous()
 
 

@@ -138,10 +138,10 @@ def shared_along(facts: NestFacts, axes: Sequence[Axis], number: int = 0) -> tup
     """
     needed = _needs(facts, number)
     same = {axis.name for axis in axes}
-    other, along = {axis.name for axis in facts.nest.axes} - same, facts.nest.axes_of
+    remaining, along = {axis.name for axis in facts.nest.axes} - same, facts.nest.axes_of
     tensors = [
         tv for tv in sorted(needed, key=lambda tv: tv.name)
-        if along(tv) & other and not along(tv) & same and any(
+        if along(tv) & remaining and not along(tv) & same and any(
             out in needed and along(out) & same
             for user in facts.fusion.users.get(tv, ()) for out in user.tensor_outputs
         )
