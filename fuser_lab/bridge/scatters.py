@@ -245,7 +245,7 @@ def _narrow(before: Node, positions: Node) -> Node:
     return made
 
 
-_NARROW = frozenset({"uint8", "int8", "int16"})  # integers that torch takes for positions nowhere, or for masks
+_NARROW = frozenset({"uint8", "int8", "int16"})  # integers that torch refuses as positions, or reads as masks
 _CASTS = frozenset({"aten._to_copy.default", "prims.convert_element_type.default"})
 _POSITIONS = {  # the places of positions among arguments
     "aten.index_put.default": 1, "aten.index_add.default": 2, "aten.scatter_add.default": 2, "aten.scatter.src": 2,

@@ -73,7 +73,7 @@ _UNROLLED = 64  # iterations up to which a compiler unrolls a loop
 _PARTLY = 4  # unroll factor of a longer loop
 
 
-# Counts of the longest phase; the others are sums over phases.
+# Names of counts: those of the longest phase, and those that are sums over phases.
 _LONGEST = ("rounds", "unrolled", "meetings", "scratch", "between")
 _SUMMED = (
     "fetched", "stored", "partial", "gathered", "near", "again", "lines", "shared_accesses", "simple", "dividing",

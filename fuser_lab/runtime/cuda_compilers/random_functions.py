@@ -23,10 +23,10 @@ def philox_words(b: Builder, *operands: Operand) -> Any:
 
     (k0, k1), (c0, c1), (c2, c3) = (halves(operand.value) for operand in operands)
     for _ in range(PHILOX_ROUNDS):
-        low, high = product(c0, _MULTIPLIER_0)
-        other, above = product(c2, _MULTIPLIER_1)
-        c0, c1 = b.binary("xor", b.binary("xor", above, c1), k0), other
-        c2, c3 = b.binary("xor", b.binary("xor", high, c3), k1), low
+        low_0, high_0 = product(c0, _MULTIPLIER_0)
+        low_2, high_2 = product(c2, _MULTIPLIER_1)
+        c0, c1 = b.binary("xor", b.binary("xor", high_2, c1), k0), low_2
+        c2, c3 = b.binary("xor", b.binary("xor", high_0, c3), k1), low_0
         k0, k1 = b.binary("add", k0, _KEY_0), b.binary("add", k1, _KEY_1)
     return c0, c1, c2, c3
 
